@@ -1,0 +1,650 @@
+//! The rule table: one row per operator, what layouts it accepts and which ones it gives.
+//!
+//! Rules are per axis. A replicated operand that meets a split one is read as a piece where that is free ([`sliceable`]).
+//! Everything else is refused with the reason. An operator without a row is opaque: all operands replicated.
+
+use super::{Layout, Partial, Refusal, Replicated, Split, Typing, view};
+use crate::ir::ops::{self, Call, wrap};
+use slapo_model::{Arg, Def, Graph, Node, Op, ValueId};
+
+/// What a rule decides: a layout per result, and the replicated operands it reads as pieces.
+#[derive(Default)]
+pub struct Outcome {
+    pub results: Vec<Layout>,
+    pub slices: Vec<(ValueId, Layout)>,
+}
+
+type Verdict = Result<Outcome, Refusal>;
+
+/// Applies the row of the node's operator; `sliceable` as [`sliceable`] gives it.
+pub fn apply(graph: &Graph, node: &Node, typing: &Typing, sliceable: &[bool]) -> Verdict {
+    let rule = Rule { graph, node, typing, sliceable };
+    match &node.op {
+        Op::StepSum => Ok(rule.all(Replicated)),
+        Op::Part { .. } => Err(refuse("it is a part already")),
+        Op::Vjp { .. } => rule.opaque(),
+        Op::Dropout { .. } => rule.linear(),
+        Op::Aten(name) => match ROWS.binary_search_by_key(&name.as_str(), |row| row.0) {
+            Ok(at) => (ROWS[at].1)(&rule),
+            Err(_) => rule.opaque(),
+        },
+    }
+}
+
+/// In alphabetical order.
+#[rustfmt::skip]
+static ROWS: &[(&str, fn(&Rule) -> Verdict)] = &[
+    ("__and__.Tensor", |r| r.elementwise()),
+    ("_log_softmax", |r| r.keeps_dim_whole("self")),
+    ("_log_softmax_backward_data", |r| r.backward_keeps_dim_whole("output")),
+    ("_scaled_dot_product_flash_attention_for_cpu", |r| r.attention()),
+    ("_scaled_dot_product_flash_attention_for_cpu_backward", |r| r.attention()),
+    ("_softmax", |r| r.keeps_dim_whole("self")),
+    ("_softmax_backward_data", |r| r.backward_keeps_dim_whole("output")),
+    ("add.Scalar", |r| r.elementwise()),
+    ("add.Tensor", |r| r.sum()),
+    ("addmm", |r| r.contraction("mat1", "mat2", Some("self"))),
+    ("cat", |r| r.cat()),
+    ("clone", |r| r.linear()),
+    ("div.Scalar", |r| r.linear()),
+    ("div.Tensor", |r| r.quotient()),
+    ("embedding", |r| r.embedding()),
+    ("embedding_dense_backward", |r| r.embedding_backward()),
+    ("eq.Scalar", |r| r.elementwise()),
+    ("exp", |r| r.elementwise()),
+    ("expand", |r| r.expand()),
+    ("full", |r| Ok(r.all(Replicated))),
+    ("gelu", |r| r.elementwise()),
+    ("gelu_backward", |r| r.linear_in("grad_output")),
+    ("linear", |r| r.contraction("input", "weight", Some("bias"))),
+    ("masked_fill.Scalar", |r| r.elementwise()),
+    ("matmul", |r| r.contraction("self", "other", None)),
+    ("mean.dim", |r| r.reduction()),
+    ("mm", |r| r.contraction("self", "mat2", None)),
+    ("mul.Scalar", |r| r.linear()),
+    ("mul.Tensor", |r| r.product()),
+    ("native_layer_norm", |r| r.layer_norm()),
+    ("native_layer_norm_backward", |r| r.layer_norm_backward()),
+    ("ne.Scalar", |r| r.elementwise()),
+    ("neg", |r| r.linear()),
+    ("nll_loss_backward", |r| r.nll_loss_backward()),
+    ("nll_loss_forward", |r| r.nll_loss()),
+    ("pad", |r| r.pad()),
+    ("permute", |r| r.permute()),
+    ("pow.Tensor_Scalar", |r| r.elementwise()),
+    ("reciprocal", |r| r.elementwise()),
+    ("relu", |r| r.elementwise()),
+    ("reshape", |r| r.view()),
+    ("rsqrt", |r| r.elementwise()),
+    ("rsub.Scalar", |r| r.elementwise()),
+    ("sigmoid", |r| r.elementwise()),
+    ("sigmoid_backward", |r| r.linear_in("grad_output")),
+    ("silu", |r| r.elementwise()),
+    ("silu_backward", |r| r.linear_in("grad_output")),
+    ("slice.Tensor", |r| r.slice()),
+    ("slice_backward", |r| r.slice_backward()),
+    ("squeeze.dim", |r| r.view()),
+    ("sub.Scalar", |r| r.elementwise()),
+    ("sub.Tensor", |r| r.sum()),
+    ("sum", |r| r.reduction()),
+    ("sum.dim_IntList", |r| r.reduction()),
+    ("tanh", |r| r.elementwise()),
+    ("tanh_backward", |r| r.linear_in("grad_output")),
+    ("threshold_backward", |r| r.linear_in("grad_output")),
+    ("to.dtype", |r| r.cast()),
+    ("transpose.int", |r| r.permute()),
+    ("unsqueeze", |r| r.view()),
+    ("where.Scalar", |r| r.elementwise()),
+    ("where.ScalarOther", |r| r.elementwise()),
+];
+
+fn refuse(reason: impl Into<String>) -> Refusal {
+    Refusal { node: 0, reason: reason.into(), operands: Vec::new(), legal: Vec::new() }
+}
+
+struct Rule<'a> {
+    graph: &'a Graph,
+    node: &'a Node,
+    typing: &'a Typing,
+    sliceable: &'a [bool],
+}
+
+/// By value: a replicated one may be read as a piece for nothing. It comes from an `expand`, or depends on no input of the
+/// step, or carries no gradient.
+pub fn sliceable(graph: &Graph) -> Vec<bool> {
+    let n = graph.values.len();
+    let (mut of_inputs, mut of_parameters, mut expanded) = (vec![false; n], vec![false; n], vec![false; n]);
+    for (i, value) in graph.values.iter().enumerate() {
+        of_inputs[i] = matches!(value.def, Def::Input(_));
+        of_parameters[i] = matches!(value.def, Def::Parameter(_));
+    }
+    for node in &graph.nodes {
+        let any = |of: &[bool]| node.reads().any(|v| of[v.0 as usize]);
+        let (inputs, parameters) = (any(&of_inputs), any(&of_parameters));
+        for out in node.outs.iter().flatten().map(|v| v.0 as usize) {
+            of_inputs[out] = inputs;
+            of_parameters[out] = parameters;
+            expanded[out] = node.is_aten("expand");
+        }
+    }
+    (0..n).map(|i| expanded[i] || !of_inputs[i] || !of_parameters[i]).collect()
+}
+
+impl Rule<'_> {
+    fn call(&self) -> Call<'_> {
+        Call { graph: self.graph, node: self.node }
+    }
+
+    fn layout(&self, name: &str) -> Layout {
+        self.node.tensor(name).map_or(Replicated, |v| self.typing.of(v))
+    }
+
+    fn shape(&self, name: &str) -> &[i64] {
+        self.node.tensor(name).map_or(&[], |v| &self.graph.ty(v).shape)
+    }
+
+    fn out_shape(&self) -> &[i64] {
+        self.node.outs.iter().flatten().next().map_or(&[], |v| &self.graph.ty(*v).shape)
+    }
+
+    fn all(&self, layout: Layout) -> Outcome {
+        Outcome { results: vec![layout; self.node.outs.len()], slices: Vec::new() }
+    }
+
+    fn results(&self, results: Vec<Layout>) -> Verdict {
+        Ok(Outcome { results, slices: Vec::new() })
+    }
+
+    fn opaque(&self) -> Verdict {
+        match self.node.reads().find(|v| self.typing.of(*v) != Replicated) {
+            None => Ok(self.all(Replicated)),
+            Some(v) => Err(refuse(format!(
+                "`{}` has no layout rule, so its operands must be replicated, but `{}` is {}",
+                self.node.name(),
+                self.graph.value(v).name,
+                self.typing.of(v)
+            ))),
+        }
+    }
+
+    /// Linear in its only tensor.
+    fn linear(&self) -> Verdict {
+        Ok(self.all(self.layout("self")))
+    }
+
+    fn cast(&self) -> Verdict {
+        let to_float = self.call().dtype("dtype").is_some_and(|d| d.is_float());
+        let count = self.node.tensor("self").is_some_and(|v| !self.graph.ty(v).dtype.is_float());
+        match self.layout("self") {
+            // A count is a whole number whatever its type; a sum of rounded floats is not a rounded sum.
+            Partial if !to_float && !count => Err(refuse("a partial sum cannot be cast to an integer")),
+            layout => Ok(self.all(layout)),
+        }
+    }
+
+    /// Elementwise, not linear: every operand replicated or split alike.
+    fn elementwise(&self) -> Verdict {
+        if let Some(v) = self.node.reads().find(|v| self.typing.of(*v) == Partial) {
+            return Err(refuse(format!(
+                "`{}` is not linear, but `{}` is a partial sum",
+                self.node.name(),
+                self.graph.value(v).name
+            )));
+        }
+        let operands: Vec<ValueId> = self.node.reads().collect();
+        self.aligned(&operands)
+    }
+
+    /// Operands broadcast against the result; the split ones must agree, replicated ones are sliced.
+    fn aligned(&self, operands: &[ValueId]) -> Verdict {
+        let rank = self.out_shape().len();
+        let mut split: Option<(usize, i64)> = None;
+        for v in operands {
+            if let Split { dim, groups } = self.typing.of(*v) {
+                let at = dim + rank - self.graph.ty(*v).shape.len();
+                match split {
+                    None => split = Some((at, groups)),
+                    Some(other) if other == (at, groups) => {}
+                    Some((d, g)) => {
+                        let (a, b) = (Split { dim: d, groups: g }, Split { dim: at, groups });
+                        return Err(refuse(format!("its operands are split differently: {a} and {b}")));
+                    }
+                }
+            }
+        }
+        let Some((at, groups)) = split else { return Ok(self.all(Replicated)) };
+        let mut outcome = self.all(Split { dim: at, groups });
+        for v in operands.iter().filter(|v| self.typing.of(**v) == Replicated) {
+            let shape = &self.graph.ty(*v).shape;
+            let lead = rank - shape.len();
+            if at >= lead && shape[at - lead] != 1 {
+                outcome.slices.push(self.sliced(*v, Split { dim: at - lead, groups })?);
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// A free slice of a replicated value, if it is one.
+    fn sliced(&self, v: ValueId, layout: Layout) -> Result<(ValueId, Layout), Refusal> {
+        if self.sliceable[v.0 as usize] {
+            return Ok((v, layout));
+        }
+        Err(refuse(format!(
+            "`{}` is replicated where the other operand is {layout}, and depends on inputs: ask for the slice",
+            self.graph.value(v).name
+        )))
+    }
+
+    fn pair(&self) -> Vec<ValueId> {
+        ["self", "other"].iter().filter_map(|n| self.node.tensor(n)).collect()
+    }
+
+    /// `a ± b`: all partial, or none.
+    fn sum(&self) -> Verdict {
+        let operands = self.pair();
+        let partial = operands.iter().filter(|v| self.typing.of(**v) == Partial).count();
+        match partial {
+            0 => self.aligned(&operands),
+            n if n == operands.len() => Ok(self.all(Partial)),
+            _ => Err(refuse("it adds a partial sum to a value that is not partial")),
+        }
+    }
+
+    /// Linear in each factor, so one may be partial if the other is replicated.
+    fn product(&self) -> Verdict {
+        match (self.layout("self"), self.layout("other")) {
+            (Partial, Replicated) | (Replicated, Partial) => Ok(self.all(Partial)),
+            (Partial, _) | (_, Partial) => {
+                Err(refuse("each part would multiply its summand by its own piece only"))
+            }
+            _ => self.aligned(&self.pair()),
+        }
+    }
+
+    fn quotient(&self) -> Verdict {
+        match (self.layout("self"), self.layout("other")) {
+            (Partial, Replicated) => Ok(self.all(Partial)),
+            (Partial, _) | (_, Partial) => Err(refuse("it divides by, or into, partial sums")),
+            _ => self.aligned(&self.pair()),
+        }
+    }
+
+    /// Backward of an elementwise operator: linear in the gradient, not in what else it reads.
+    fn linear_in(&self, gradient: &str) -> Verdict {
+        if self.layout(gradient) == Partial {
+            let others = self.node.reads().filter(|v| Some(*v) != self.node.tensor(gradient));
+            return match others.into_iter().all(|v| self.typing.of(v) == Replicated) {
+                true => Ok(self.all(Partial)),
+                false => Err(refuse("the gradient is a partial sum, but the other operands are not replicated")),
+            };
+        }
+        self.elementwise()
+    }
+
+    fn view(&self) -> Verdict {
+        match self.layout("self") {
+            Split { dim, groups } => {
+                let (from, to) = (self.shape("self"), self.out_shape());
+                match view::view(from, to, dim, groups, self.typing.parts) {
+                    Ok(layout) => Ok(self.all(layout)),
+                    Err(legal) => {
+                        let reason = format!(
+                            "viewing {from:?} as {to:?} would cut a dimension that is split over {} parts",
+                            self.typing.parts
+                        );
+                        Err(Refusal { legal, ..refuse(reason) })
+                    }
+                }
+            }
+            layout => Ok(self.all(layout)),
+        }
+    }
+
+    fn permute(&self) -> Verdict {
+        let Split { dim, groups } = self.layout("self") else { return self.linear() };
+        let (call, rank) = (self.call(), self.shape("self").len());
+        let to = match (call.ints("dims"), call.int("dim0"), call.int("dim1")) {
+            (Some(dims), ..) => dims.iter().position(|d| wrap(*d, rank) == dim),
+            (_, Some(a), Some(b)) => {
+                let (a, b) = (wrap(a, rank), wrap(b, rank));
+                Some(if dim == a { b } else if dim == b { a } else { dim })
+            }
+            _ => None,
+        };
+        let dim = to.ok_or_else(|| refuse("its dimensions are not known"))?;
+        Ok(self.all(Split { dim, groups }))
+    }
+
+    fn expand(&self) -> Verdict {
+        match self.layout("self") {
+            Split { dim, groups } => {
+                let dim = dim + self.out_shape().len() - self.shape("self").len();
+                Ok(self.all(Split { dim, groups }))
+            }
+            layout => Ok(self.all(layout)),
+        }
+    }
+
+    /// Sums over a split dimension are partial; a mean is a sum times one over the global size.
+    fn reduction(&self) -> Verdict {
+        let Split { dim, groups } = self.layout("self") else { return self.linear() };
+        let rank = self.shape("self").len();
+        let dims: Vec<usize> =
+            self.call().ints("dim").unwrap_or_default().iter().map(|d| wrap(*d, rank)).collect();
+        if dims.is_empty() || dims.contains(&dim) {
+            if self.node.is_aten("mean.dim") {
+                return Err(refuse("a mean over a split dimension divides by the size of the part"));
+            }
+            return Ok(self.all(Partial));
+        }
+        let gone = if self.call().flag("keepdim") { 0 } else { dims.iter().filter(|d| **d < dim).count() };
+        Ok(self.all(Split { dim: dim - gone, groups }))
+    }
+
+    fn slice(&self) -> Verdict {
+        let Split { dim, groups } = self.layout("self") else { return self.linear() };
+        let Some((along, range)) = ops::slice_range(&self.call()) else { return self.opaque() };
+        if along != dim {
+            return self.linear();
+        }
+        let size = self.shape("self")[dim];
+        let unit = size / groups;
+        if range.start % unit != 0 || range.end % unit != 0 {
+            return Err(refuse(format!(
+                "it takes [{}, {}) of dimension {dim} of size {size}, which is split in {groups} groups",
+                range.start, range.end
+            )));
+        }
+        Ok(self.all(Split { dim, groups: (range.end - range.start) / unit }))
+    }
+
+    fn slice_backward(&self) -> Verdict {
+        let (call, layout) = (self.call(), self.layout("grad_output"));
+        let Split { dim, groups } = layout else { return Ok(self.all(layout)) };
+        let along = call.int("dim").map(|d| wrap(d, self.shape("grad_output").len()));
+        if along != Some(dim) {
+            return Ok(self.all(layout));
+        }
+        let unit = self.shape("grad_output")[dim] / groups;
+        let (start, size) = (call.int("start").unwrap_or(0), self.out_shape()[dim]);
+        if size % unit != 0 || start % unit != 0 {
+            return Err(refuse("the slice does not begin and end on the borders of the parts"));
+        }
+        Ok(self.all(Split { dim, groups: size / unit }))
+    }
+
+    fn cat(&self) -> Verdict {
+        let Some(Arg::Values(parts)) = self.node.arg("tensors") else { return self.opaque() };
+        let parts: Vec<ValueId> = parts.iter().flatten().copied().collect();
+        let layouts: Vec<Layout> = parts.iter().map(|v| self.typing.of(*v)).collect();
+        let along = wrap(self.call().int("dim").unwrap_or(0), self.out_shape().len());
+        match layouts.first() {
+            Some(first) if layouts.iter().all(|l| l == first) && !matches!(first, Split { dim, .. } if *dim == along) => {
+                Ok(self.all(*first))
+            }
+            Some(Split { dim, .. }) if *dim == along => {
+                let mut total = 0;
+                let mut unit = None;
+                for (v, layout) in parts.iter().zip(&layouts) {
+                    let Split { dim, groups } = layout else {
+                        return Err(refuse("it joins split and unsplit tensors along the split dimension"));
+                    };
+                    let own = self.graph.ty(*v).shape[*dim] / groups;
+                    if *dim != along || unit.is_some_and(|u| u != own) {
+                        return Err(refuse("it joins tensors whose parts have different sizes"));
+                    }
+                    unit = Some(own);
+                    total += groups;
+                }
+                Ok(self.all(Split { dim: along, groups: total }))
+            }
+            _ => Err(refuse("it joins tensors of different layouts")),
+        }
+    }
+
+    fn pad(&self) -> Verdict {
+        let layout = self.layout("self");
+        let rank = self.shape("self").len();
+        let padded = self.call().ints("pad").unwrap_or_default().len() / 2;
+        match layout {
+            Split { dim, .. } if dim + padded >= rank => Err(refuse("it pads the split dimension")),
+            Partial => Err(refuse("it pads a partial sum")),
+            layout => Ok(self.all(layout)),
+        }
+    }
+
+    /// `a · b (+ bias)` over one contracted letter; operands may have leading batch dimensions.
+    fn contraction(&self, a: &str, b: &str, bias: Option<&str>) -> Verdict {
+        let letters = self.letters(a, b);
+        let (left, right) = (self.layout(a), self.layout(b));
+        let bias = bias.and_then(|n| self.node.tensor(n));
+        let bias_layout = bias.map(|v| self.typing.of(v));
+        let letter = |layout: Layout, names: &[char]| match layout {
+            Split { dim, groups } => Some((names[dim], groups)),
+            _ => None,
+        };
+        let (l, r) = (letter(left, &letters.a), letter(right, &letters.b));
+        let result = match (left, right) {
+            (Partial, Replicated) | (Replicated, Partial) => Partial,
+            (Partial, _) | (_, Partial) => {
+                return Err(refuse("each part would multiply its summand by its own piece only"));
+            }
+            _ => match (l, r) {
+                (None, None) => Replicated,
+                (Some(l), Some(r)) if l == r => letters.result(l),
+                (Some(l), Some(r)) => {
+                    return Err(refuse(format!("its operands are split along different dimensions: {l:?} and {r:?}")));
+                }
+                (Some(split), None) | (None, Some(split)) => {
+                    let (other, names) = if l.is_some() { (b, &letters.b) } else { (a, &letters.a) };
+                    let at = names.iter().position(|c| *c == split.0);
+                    return self.half_split(other, at, split, &letters, bias);
+                }
+            },
+        };
+        match (result, bias_layout) {
+            (_, None) | (Replicated | Split { .. }, Some(Replicated)) => Ok(self.all(result)),
+            (Partial, Some(_)) => Err(refuse("its product is a partial sum, to which the bias would be added once a part")),
+            (_, Some(layout)) => Err(refuse(format!("its bias is {layout}"))),
+        }
+    }
+
+    /// One operand is split, the other replicated: the letter must be the first's own, or the other is sliced.
+    fn half_split(
+        &self,
+        other: &str,
+        at: Option<usize>,
+        split: (char, i64),
+        letters: &Letters,
+        bias: Option<ValueId>,
+    ) -> Verdict {
+        let mut outcome = self.all(letters.result(split));
+        if let (Some(dim), Some(v)) = (at, self.node.tensor(other))
+            && self.graph.ty(v).shape[dim] != 1
+        {
+            outcome.slices.push(self.sliced(v, Split { dim, groups: split.1 })?);
+        }
+        match (outcome.results.first(), bias.map(|v| self.typing.of(v))) {
+            (_, None) => Ok(outcome),
+            (Some(Split { dim, .. }), Some(Replicated)) if *dim + 1 < self.out_shape().len() => Ok(outcome),
+            _ => Err(refuse("its bias is not held as its product is")),
+        }
+    }
+
+    fn letters(&self, a: &str, b: &str) -> Letters {
+        let (ra, rb) = (self.shape(a).len(), self.shape(b).len());
+        if self.node.is_aten("linear") {
+            // x [batch…, in] · w [out, in]
+            let mut left: Vec<char> = ('a'..).take(ra - 1).collect();
+            let mut out = left.clone();
+            left.push('k');
+            out.push('z');
+            return Letters { a: left, b: vec!['z', 'k'], out };
+        }
+        let batch: Vec<char> = ('a'..).take(ra.max(rb) - 2).collect();
+        let with = |rank: usize, last: [char; 2]| [&batch[batch.len() - (rank - 2)..], &last].concat();
+        Letters { a: with(ra, ['m', 'k']), b: with(rb, ['k', 'z']), out: [&batch[..], &['m', 'z']].concat() }
+    }
+
+    fn embedding(&self) -> Verdict {
+        match (self.layout("weight"), self.layout("indices")) {
+            (Replicated, ids @ (Replicated | Split { .. })) => Ok(self.all(ids)),
+            (Split { dim: 0, groups: 1 }, Replicated) => Ok(self.all(Partial)),
+            (Split { dim: 1, groups }, Replicated) => {
+                Ok(self.all(Split { dim: self.out_shape().len() - 1, groups }))
+            }
+            _ => Err(refuse("the table and the indices are both split, or one is partial")),
+        }
+    }
+
+    fn embedding_backward(&self) -> Verdict {
+        let last = self.shape("grad_output").len() - 1;
+        match (self.layout("grad_output"), self.layout("indices")) {
+            (g @ Split { dim, .. }, ids) if dim < last => {
+                let mut outcome = self.all(Partial);
+                if ids == Replicated {
+                    let v = self.node.tensor("indices").ok_or_else(|| refuse("it has no indices"))?;
+                    outcome.slices.push(self.sliced(v, g)?);
+                } else if ids != g {
+                    return Err(refuse("the gradient and the indices are split differently"));
+                }
+                Ok(outcome)
+            }
+            (Split { groups, .. }, Replicated) => Ok(self.all(Split { dim: 1, groups })),
+            (g @ (Replicated | Partial), Replicated) => Ok(self.all(g)),
+            (Replicated, ids @ Split { .. }) => {
+                let v = self.node.tensor("grad_output").ok_or_else(|| refuse("it has no gradient"))?;
+                let mut outcome = self.all(Partial);
+                outcome.slices.push(self.sliced(v, ids)?);
+                Ok(outcome)
+            }
+            _ => Err(refuse("the gradient and the indices are held differently")),
+        }
+    }
+
+    /// The first normalised dimension.
+    fn normalized_from(&self) -> usize {
+        self.shape("input").len() - self.call().ints("normalized_shape").unwrap_or_default().len()
+    }
+
+    fn layer_norm(&self) -> Verdict {
+        if self.layout("weight") != Replicated || self.layout("bias") != Replicated {
+            return Err(refuse("its weight and bias must be replicated"));
+        }
+        match self.layout("input") {
+            Partial => Err(refuse("its input is a partial sum")),
+            Split { dim, .. } if dim >= self.normalized_from() => Err(refuse("it normalises a split dimension")),
+            layout => Ok(self.all(layout)),
+        }
+    }
+
+    fn layer_norm_backward(&self) -> Verdict {
+        let (g, x) = (self.layout("grad_out"), self.layout("input"));
+        let (stats, w) = (self.layout("mean"), self.layout("weight"));
+        match (g, x) {
+            _ if w != Replicated => Err(refuse("its weight must be replicated")),
+            (Split { dim, .. }, _) | (_, Split { dim, .. }) if dim >= self.normalized_from() => {
+                Err(refuse("it normalises a split dimension"))
+            }
+            (Replicated, Replicated) => Ok(self.all(Replicated)),
+            (Partial, Replicated) => Ok(self.all(Partial)),
+            (Split { .. }, _) if g == x && stats == x => self.results(vec![g, Partial, Partial]),
+            _ => Err(refuse("the gradient and the input are held differently")),
+        }
+    }
+
+    fn keeps_dim_whole(&self, of: &str) -> Verdict {
+        let dim = self.call().int("dim").map(|d| wrap(d, self.shape(of).len()));
+        match self.layout(of) {
+            Partial => Err(refuse("softmax is not linear, but its input is a partial sum")),
+            Split { dim: d, .. } if Some(d) == dim => Err(refuse("softmax runs over a split dimension")),
+            layout => Ok(self.all(layout)),
+        }
+    }
+
+    fn backward_keeps_dim_whole(&self, output: &str) -> Verdict {
+        let dim = self.call().int("dim").map(|d| wrap(d, self.shape(output).len()));
+        let split = |l: Layout| matches!(l, Split { dim: d, .. } if Some(d) == dim);
+        if split(self.layout("grad_output")) || split(self.layout(output)) {
+            return Err(refuse("softmax runs over a split dimension"));
+        }
+        self.linear_in("grad_output")
+    }
+
+    /// Queries, keys, values (and the gradient) split alike along batch or heads; the mask sliced.
+    fn attention(&self) -> Verdict {
+        let names = ["query", "key", "value", "grad_out", "out", "logsumexp"];
+        let tensors: Vec<ValueId> = names.iter().filter_map(|n| self.node.tensor(n)).collect();
+        let first = self.layout("query");
+        if tensors.iter().any(|v| self.typing.of(*v) != first) {
+            return Err(refuse("its queries, keys and values are held differently"));
+        }
+        let mut outcome = self.all(first);
+        match first {
+            Replicated => match self.layout("attn_mask") {
+                Replicated => Ok(outcome),
+                _ => Err(refuse("its mask is split, its queries are not")),
+            },
+            Split { dim, groups } if dim <= 1 => {
+                if let Some(mask) = self.node.tensor("attn_mask") {
+                    let shape = &self.graph.ty(mask).shape;
+                    let at = (dim + shape.len()).checked_sub(4);
+                    match (self.typing.of(mask), at) {
+                        (Split { dim: d, groups: g }, Some(at)) if d == at && g == groups => {}
+                        (Replicated, Some(at)) if shape[at] != 1 => {
+                            outcome.slices.push(self.sliced(mask, Split { dim: at, groups })?);
+                        }
+                        (Replicated, _) => {}
+                        _ => return Err(refuse("its mask is split otherwise than its queries")),
+                    }
+                }
+                Ok(outcome)
+            }
+            _ => Err(refuse("attention can be split along batch and heads only")),
+        }
+    }
+
+    /// The sum of token losses: tokens split give a partial sum.
+    fn nll_loss(&self) -> Verdict {
+        match (self.layout("self"), self.layout("target")) {
+            (Replicated, Replicated) => Ok(self.all(Replicated)),
+            (a @ Split { dim: 0, .. }, b) if a == b => Ok(self.all(Partial)),
+            _ => Err(refuse("its logits and targets must be split alike along the tokens")),
+        }
+    }
+
+    fn nll_loss_backward(&self) -> Verdict {
+        match (self.layout("grad_output"), self.layout("self"), self.layout("target")) {
+            (g @ (Replicated | Partial), Replicated, Replicated) => Ok(self.all(g)),
+            (Replicated, a @ Split { dim: 0, .. }, b) if a == b => Ok(self.all(a)),
+            _ => Err(refuse("its gradient, logits and targets are held differently")),
+        }
+    }
+}
+
+/// Index letters of a contraction.
+struct Letters {
+    a: Vec<char>,
+    b: Vec<char>,
+    out: Vec<char>,
+}
+
+impl Letters {
+    /// The result's layout when both operands are split (or sliced) along one letter.
+    fn result(&self, (letter, groups): (char, i64)) -> Layout {
+        match self.out.iter().position(|c| *c == letter) {
+            Some(dim) => Split { dim, groups },
+            None => Partial,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ROWS;
+
+    #[test]
+    fn rows_stand_in_order() {
+        assert!(ROWS.windows(2).all(|w| w[0].0 < w[1].0));
+    }
+}

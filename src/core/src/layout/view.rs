@@ -1,0 +1,81 @@
+//! The view rule: where a split lands when a tensor is seen in another shape.
+
+use super::Layout;
+
+/// The layout of `to` when `from` is split along `dim` in `groups` over `parts`, or the axis sizes that would be legal.
+///
+/// Shapes are cut into the finest blocks of equal products. The split factor sits at outer position
+/// `O = (product of the block's dimensions before dim) · groups`; it lands in the output dimension `e` of size `M` whose
+/// prefix product `Q` divides `O`, with `(O/Q) · parts` dividing `M`.
+pub fn view(from: &[i64], to: &[i64], dim: usize, groups: i64, parts: i64) -> Result<Layout, Vec<i64>> {
+    let (inputs, outputs) = block_of(from, to, dim).ok_or_else(Vec::new)?;
+    let outer = from[inputs.start..dim].iter().product::<i64>() * groups;
+    let landing = |parts: i64| {
+        let mut prefix = 1;
+        for e in outputs.clone() {
+            let size = to[e];
+            if size > 1 && outer % prefix == 0 && size % ((outer / prefix) * parts) == 0 {
+                return Some(Layout::Split { dim: e, groups: outer / prefix });
+            }
+            prefix *= size;
+        }
+        None
+    };
+    landing(parts).ok_or_else(|| (1..=from[dim]).filter(|k| landing(*k).is_some()).collect())
+}
+
+/// The input and output dimensions of the finest common block that holds `dim`.
+fn block_of(from: &[i64], to: &[i64], dim: usize) -> Option<(std::ops::Range<usize>, std::ops::Range<usize>)> {
+    let (mut i, mut o) = (0, 0);
+    while i < from.len() || o < to.len() {
+        let (start_i, start_o) = (i, o);
+        let (mut a, mut b) = (1, 1);
+        loop {
+            if i < from.len() && (a <= b || o >= to.len()) {
+                a *= from[i];
+                i += 1;
+            } else if o < to.len() {
+                b *= to[o];
+                o += 1;
+            } else {
+                return None;
+            }
+            if a == b && i > start_i && o > start_o {
+                break;
+            }
+        }
+        // Trailing dimensions of size 1 belong to the last block.
+        if i == from.len() {
+            o = if to[o..].iter().all(|n| *n == 1) { to.len() } else { o };
+        }
+        if o == to.len() {
+            i = if from[i..].iter().all(|n| *n == 1) { from.len() } else { i };
+        }
+        if (start_i..i).contains(&dim) {
+            return Some((start_i..i, start_o..o));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Layout::Split;
+
+    #[test]
+    fn merging_and_cutting_dimensions() {
+        assert_eq!(view(&[4, 6, 8], &[24, 8], 0, 1, 2), Ok(Split { dim: 0, groups: 1 }));
+        assert_eq!(view(&[4, 6, 8], &[24, 8], 1, 1, 2), Ok(Split { dim: 0, groups: 4 }));
+        assert_eq!(view(&[24, 8], &[4, 6, 8], 0, 4, 2), Ok(Split { dim: 1, groups: 1 }));
+        assert_eq!(view(&[5, 72], &[5, 3, 24], 1, 3, 2), Ok(Split { dim: 2, groups: 1 }));
+        assert_eq!(view(&[5, 24], &[5, 4, 6], 1, 1, 2), Ok(Split { dim: 1, groups: 1 }));
+        assert_eq!(view(&[5, 24], &[1, 5, 24], 0, 1, 5), Ok(Split { dim: 1, groups: 1 }));
+        assert_eq!(view(&[6], &[6, 1, 1], 0, 1, 3), Ok(Split { dim: 0, groups: 1 }));
+    }
+
+    #[test]
+    fn a_head_is_not_cut_in_two() {
+        assert_eq!(view(&[5, 24], &[5, 3, 8], 1, 1, 2), Err(vec![1, 3]));
+    }
+}

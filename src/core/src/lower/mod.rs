@@ -1,0 +1,379 @@
+//! From the joint graph to the Program of one rank.
+//!
+//! Sorts nodes into setup (constants), prologue (counts over the step), forward and backward; gives every value a slot
+//! and a last use; accumulates gradients and the loss over micro-batches; appends the optimizer. Read [`lower`] first.
+
+mod body;
+mod optimizer;
+
+pub use optimizer::{Kind as OptimizerKind, Settings as OptimizerSettings};
+
+use crate::passes::autodiff::Joint;
+use body::{Body, Frame};
+use slapo_model::{Def, Graph, Model, Node, Op, Type, ValueId};
+use slapo_program::{
+    Arg, Call, Fingerprint, Function, FunctionKind, Global, GlobalId, Init, Input, Instr, Parameter, Placement,
+    Program, Role, Source, TensorType, VERSION, Value,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What lowering needs beside the graph.
+#[derive(Clone, Debug)]
+pub struct Target {
+    pub seed: u64,
+    pub micro_batches: u32,
+    pub optimizer: OptimizerSettings,
+    /// Fingerprint of the schedule (hexadecimal).
+    pub schedule: String,
+    /// Per dropout site: how the micro-batch's tensor lies in the global one.
+    pub placements: BTreeMap<u32, Placement>,
+}
+
+/// Writes the program.
+pub fn lower(model: &Model, joint: &Joint, target: &Target) -> Program {
+    let mut lower = Lower::new(model, joint, target);
+    lower.leaves();
+    let (setup, prologue) = (lower.setup(), lower.prologue());
+    let loss = lower.scalar("loss", joint.graph.ty(joint.graph.loss));
+    let (forward, backward) = lower.forward_and_backward(loss);
+    let optimizer = optimizer::lower(&mut lower, &target.optimizer);
+    lower.finish(loss, [setup, prologue, forward, backward], optimizer)
+}
+
+/// When a node runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Setup,
+    Forward,
+    Backward,
+}
+
+struct Lower<'a> {
+    model: &'a Model,
+    joint: &'a Joint,
+    target: &'a Target,
+    phases: Vec<Phase>,
+    /// Values that live in globals: leaves and what setup makes for later phases.
+    globals: BTreeMap<ValueId, GlobalId>,
+    program: Program,
+    origins: BTreeMap<slapo_program::Origin, u32>,
+    /// Gradient globals of the trained parameters, with the parameter's own global.
+    gradients: Vec<(GlobalId, GlobalId)>,
+    grad_norm: Option<GlobalId>,
+}
+
+impl<'a> Lower<'a> {
+    fn new(model: &'a Model, joint: &'a Joint, target: &'a Target) -> Lower<'a> {
+        let fingerprint =
+            Fingerprint { schedule: target.schedule.clone(), model: model.fingerprint.clone() };
+        let program = Program {
+            version: VERSION,
+            fingerprint,
+            seed: target.seed,
+            micro_batches: target.micro_batches,
+            origins: Vec::new(),
+            globals: Vec::new(),
+            locals: Vec::new(),
+            parameters: Vec::new(),
+            inputs: Vec::new(),
+            functions: Vec::new(),
+            setup: Vec::new(),
+            step: Vec::new(),
+            loss: 0,
+            grad_norm: None,
+        };
+        Lower {
+            model,
+            joint,
+            target,
+            phases: phases(joint),
+            globals: BTreeMap::new(),
+            program,
+            origins: BTreeMap::new(),
+            gradients: Vec::new(),
+            grad_norm: None,
+        }
+    }
+
+    fn graph(&self) -> &'a Graph {
+        &self.joint.graph
+    }
+
+    fn global(&mut self, name: impl Into<String>, ty: TensorType, role: Role) -> GlobalId {
+        self.program.globals.push(Global { name: name.into(), ty, role });
+        self.program.globals.len() as GlobalId - 1
+    }
+
+    fn scalar(&mut self, name: &str, ty: &Type) -> GlobalId {
+        self.global(name, TensorType::scalar(ty.dtype), Role::Scalar)
+    }
+
+    /// Parameters, buffers and inputs that the graph reads; parameters in the model's order, read or not.
+    fn leaves(&mut self) {
+        let graph = self.graph();
+        let read: BTreeSet<ValueId> = graph.nodes.iter().flat_map(Node::reads).collect();
+        for (i, value) in graph.values.iter().enumerate() {
+            let id = ValueId(i as u32);
+            let ty = tensor_type(&value.ty);
+            match value.def {
+                Def::Parameter(p) => {
+                    let parameter = self.model.parameter(p);
+                    let trainable = self.joint.gradients.iter().any(|(g, _)| *g == p);
+                    let global = self.global(&parameter.names[0], ty, Role::Parameter);
+                    let source = parameter.stored.as_ref().map(|s| Source {
+                        offset: s.offset,
+                        dtype: parameter.dtype,
+                        shape: parameter.shape.clone(),
+                        strides: s.strides.clone(),
+                    });
+                    self.program.parameters.push(Parameter {
+                        global,
+                        names: parameter.names.clone(),
+                        trainable,
+                        source,
+                        init: initializer(self.model, p),
+                        placement: Placement { global_shape: parameter.shape.clone(), splits: Vec::new() },
+                    });
+                    self.globals.insert(id, global);
+                }
+                Def::Buffer(b) if read.contains(&id) => {
+                    let buffer = &self.model.buffers[b.0 as usize];
+                    let global = self.global(&buffer.name, ty, Role::Buffer);
+                    let source = buffer.stored.as_ref().map(|s| Source {
+                        offset: s.offset,
+                        dtype: buffer.dtype,
+                        shape: buffer.shape.clone(),
+                        strides: s.strides.clone(),
+                    });
+                    self.program.parameters.push(Parameter {
+                        global,
+                        names: vec![buffer.name.clone()],
+                        trainable: false,
+                        source,
+                        init: Init::Stored,
+                        placement: Placement { global_shape: buffer.shape.clone(), splits: Vec::new() },
+                    });
+                    self.globals.insert(id, global);
+                }
+                Def::Input(i) => {
+                    let name = self.model.inputs[i as usize].name.clone();
+                    let global = self.global(&name, ty, Role::Input);
+                    let limit = embedding_limit(graph, id);
+                    self.program.inputs.push(Input { name, global, limit });
+                    self.globals.insert(id, global);
+                }
+                Def::Buffer(_) | Def::Node(..) => {}
+            }
+        }
+    }
+
+    /// Constants that later phases read, computed once.
+    fn setup(&mut self) -> Function {
+        let graph = self.graph();
+        let mut exported = BTreeSet::new();
+        for (node, phase) in graph.nodes.iter().zip(&self.phases) {
+            if *phase != Phase::Setup {
+                exported.extend(node.reads().filter(|v| self.phase_of(*v) == Some(Phase::Setup)));
+            }
+        }
+        let mut body = Body::new(Frame::default());
+        for node in self.in_phase(Phase::Setup) {
+            body.node(self, node);
+        }
+        for v in exported {
+            let value = body.frame.value(self, v);
+            let global = self.global(&graph.value(v).name, tensor_type(graph.ty(v)), Role::Constant);
+            body.store(self, value, global);
+            self.globals.insert(v, global);
+        }
+        body.finish("setup", FunctionKind::Setup)
+    }
+
+    /// Counts over all micro-batches of a step.
+    fn prologue(&mut self) -> Function {
+        let graph = self.graph();
+        let mut needed: BTreeSet<ValueId> = BTreeSet::new();
+        let sums: Vec<&Node> = graph.nodes.iter().filter(|n| n.op == Op::StepSum).collect();
+        needed.extend(sums.iter().flat_map(|n| n.reads()));
+        let mut nodes = Vec::new();
+        for node in graph.nodes.iter().rev() {
+            if node.op != Op::StepSum && node.outs.iter().flatten().any(|v| needed.contains(v)) {
+                let reads: Vec<ValueId> = node.reads().filter(|v| !self.globals.contains_key(v)).collect();
+                needed.extend(reads);
+                nodes.push(node);
+            }
+        }
+        let mut body = Body::new(Frame::default());
+        nodes.retain(|n| !n.outs.iter().flatten().any(|v| self.globals.contains_key(v)));
+        for node in nodes.into_iter().rev() {
+            body.node(self, node);
+        }
+        for node in sums {
+            let (Some(Some(out)), Some(sum)) = (node.outs.first(), node.reads().next()) else { continue };
+            let global = self.scalar(&graph.value(*out).name, graph.ty(*out));
+            let value = body.frame.value(self, sum);
+            body.accumulate(self, value, global, node);
+            self.globals.insert(*out, global);
+        }
+        body.finish("prologue", FunctionKind::Prologue)
+    }
+
+    fn forward_and_backward(&mut self, loss: GlobalId) -> (Function, Function) {
+        let graph = self.graph();
+        let mut gradients: BTreeMap<ValueId, Vec<GlobalId>> = BTreeMap::new();
+        for (p, v) in &self.joint.gradients {
+            let parameter = self.model.parameter(*p);
+            let ty = tensor_type(graph.ty(*v));
+            let gradient = self.global(&parameter.names[0], ty, Role::Gradient);
+            let own = self.program.parameters.iter().find(|q| q.names == parameter.names).map_or(0, |q| q.global);
+            self.gradients.push((own, gradient));
+            gradients.entry(*v).or_default().push(gradient);
+        }
+        let mut forward = Body::new(Frame::default());
+        for node in self.in_phase(Phase::Forward) {
+            if node.op != Op::StepSum {
+                forward.node(self, node);
+            }
+            if node.outs.contains(&Some(graph.loss)) {
+                let value = forward.frame.value(self, graph.loss);
+                forward.accumulate(self, value, loss, node);
+            }
+        }
+        let forward_length = forward.instrs.len();
+        let mut joint = forward;
+        for node in self.in_phase(Phase::Backward) {
+            joint.node(self, node);
+            for out in node.outs.iter().flatten() {
+                for gradient in gradients.remove(out).unwrap_or_default() {
+                    let value = joint.frame.value(self, *out);
+                    joint.accumulate(self, value, gradient, node);
+                }
+            }
+        }
+        // A gradient that no backward node computes is a constant or a forward value.
+        for (v, globals) in gradients {
+            for gradient in globals {
+                let value = joint.frame.value(self, v);
+                joint.accumulate(self, value, gradient, &graph.nodes[0]);
+            }
+        }
+        joint.finish_at(forward_length)
+    }
+
+    fn in_phase(&self, phase: Phase) -> Vec<&'a Node> {
+        let nodes = self.joint.graph.nodes.iter().zip(&self.phases);
+        nodes.filter(|(_, p)| **p == phase).map(|(node, _)| node).collect()
+    }
+
+    fn phase_of(&self, value: ValueId) -> Option<Phase> {
+        match self.graph().value(value).def {
+            Def::Node(node, _) => Some(self.phases[node.0 as usize]),
+            _ => None,
+        }
+    }
+
+    fn origin(&mut self, node: &Node) -> u32 {
+        let source = node.origin.source.map(|s| {
+            let line = &self.model.sources[s.0 as usize];
+            format!("{}:{}", line.file, line.line)
+        });
+        let module = self.model.scope_path(node.origin.scope).to_owned();
+        let origin = slapo_program::Origin { module, source };
+        let next = self.program.origins.len() as u32;
+        let id = *self.origins.entry(origin.clone()).or_insert(next);
+        if id == next {
+            self.program.origins.push(origin);
+        }
+        id
+    }
+
+    fn finish(mut self, loss: GlobalId, functions: [Function; 4], optimizer: Function) -> Program {
+        let [setup, prologue, forward, backward] = functions;
+        let micro_batches = self.program.micro_batches;
+        let mut program = self.program;
+        let mut add = |function: Function| {
+            program.functions.push(function);
+            program.functions.len() as u32 - 1
+        };
+        let (setup, has_setup) = (add(setup.clone()), !setup.body.is_empty());
+        let (prologue, has_prologue) = (add(prologue.clone()), !prologue.body.is_empty());
+        let (forward, backward, optimizer) = (add(forward), add(backward), add(optimizer));
+        if has_setup {
+            program.setup.push(Call { function: setup, micro_batch: 0 });
+        }
+        if has_prologue {
+            program.step.extend((0..micro_batches).map(|m| Call { function: prologue, micro_batch: m }));
+        }
+        for m in 0..micro_batches {
+            program.step.extend([forward, backward].map(|function| Call { function, micro_batch: m }));
+        }
+        program.step.push(Call { function: optimizer, micro_batch: 0 });
+        program.loss = loss;
+        program.grad_norm = self.grad_norm.take();
+        if program.origins.is_empty() {
+            program.origins.push(slapo_program::Origin::default());
+        }
+        program
+    }
+}
+
+/// Setup is what depends on no parameter, no input and no random numbers.
+fn phases(joint: &Joint) -> Vec<Phase> {
+    let graph = &joint.graph;
+    let mut phases: Vec<Phase> = Vec::with_capacity(graph.nodes.len());
+    for (i, node) in graph.nodes.iter().enumerate() {
+        let constant = matches!(node.op, Op::Aten(_))
+            && node.reads().all(|v| match graph.value(v).def {
+                Def::Node(n, _) => phases[n.0 as usize] == Phase::Setup,
+                Def::Buffer(_) => true,
+                Def::Parameter(_) | Def::Input(_) => false,
+            });
+        phases.push(match constant {
+            true => Phase::Setup,
+            false if i < joint.forward => Phase::Forward,
+            false => Phase::Backward,
+        });
+    }
+    phases
+}
+
+fn tensor_type(ty: &Type) -> TensorType {
+    TensorType::new(ty.dtype, ty.shape.clone())
+}
+
+/// The number of rows of the embedding that `input` indexes, seen through views.
+fn embedding_limit(graph: &Graph, input: ValueId) -> Option<i64> {
+    let mut same = BTreeSet::from([input]);
+    for node in &graph.nodes {
+        let ids = node.tensor("indices").filter(|v| same.contains(v));
+        if let (true, Some(_), Some(table)) = (node.is_aten("embedding"), ids, node.tensor("weight")) {
+            return graph.ty(table).shape.first().copied();
+        }
+        if node.is_aten("reshape") && node.tensor("self").is_some_and(|v| same.contains(&v)) {
+            same.extend(node.outs.iter().flatten());
+        }
+    }
+    None
+}
+
+/// `--init` by class: normal 0.02, biases 0, norm weights 1.
+fn initializer(model: &Model, id: slapo_model::ParameterId) -> Init {
+    let parameter = model.parameter(id);
+    let class = model.module(parameter.module).short_class();
+    let name = parameter.names[0].rsplit('.').next().unwrap_or_default();
+    match (name, class.contains("Norm")) {
+        ("bias", _) => Init::Constant(0.0),
+        (_, true) => Init::Constant(1.0),
+        _ => Init::Normal { std: 0.02, site: id.0 },
+    }
+}
+
+/// Instruction arguments that are values.
+fn values(values: &[GlobalId]) -> Arg {
+    Arg::Values(values.iter().map(|g| Some(Value::Global(*g))).collect())
+}
+
+/// An instruction outside any module.
+fn plain(op: slapo_program::Op, args: Vec<Arg>, outs: Vec<Option<Value>>) -> Instr {
+    Instr { op, args, named: Vec::new(), outs, free: Vec::new(), origin: 0 }
+}

@@ -1,0 +1,170 @@
+//! Predicted memory of a Program, in five terms.
+//!
+//! Walks the calls of one step as the worker runs them: a local holds its bytes from its instruction to its last use; a view
+//! holds the storage it looks into. The prediction is of tensors, rounded as the worker's allocator rounds; libraries'
+//! own scratch memory is not in it.
+
+use slapo_program::{Function, FunctionKind, Instr, Op, Program, Role, Value};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Bytes per rank. The terms add up to `peak`: they are what is live at the moment of the peak.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Memory {
+    pub parameters: u64,
+    pub gradients: u64,
+    pub optimizer: u64,
+    pub activations: u64,
+    /// Buffers, inputs, constants and what single instructions need beside their results.
+    pub buffers: u64,
+}
+
+impl Memory {
+    pub fn peak(&self) -> u64 {
+        self.parameters + self.gradients + self.optimizer + self.activations + self.buffers
+    }
+}
+
+/// The worker's allocator hands out multiples of this many bytes.
+const ALIGN: u64 = 64;
+
+fn rounded(bytes: u64) -> u64 {
+    bytes.div_ceil(ALIGN) * ALIGN
+}
+
+/// Memory at the peak of one training step.
+pub fn predict(program: &Program) -> Memory {
+    let mut walk = Walk { program, gradients: BTreeMap::new(), frames: BTreeMap::new(), held: 0, peak: Memory::default() };
+    let fixed = walk.fixed();
+    for call in &program.step {
+        walk.call(&program.functions[call.function as usize], call.micro_batch, &fixed);
+    }
+    walk.peak
+}
+
+/// References to storages of one micro-batch's locals.
+#[derive(Default)]
+struct Frame {
+    /// Local → the local that owns its storage (`None`: a global does).
+    owner: BTreeMap<u32, Option<u32>>,
+    /// Owner → living locals that look into it.
+    references: BTreeMap<u32, u32>,
+}
+
+struct Walk<'p> {
+    program: &'p Program,
+    /// Bytes by gradient global that is allocated.
+    gradients: BTreeMap<u32, u64>,
+    frames: BTreeMap<u32, Frame>,
+    /// Bytes of all living locals.
+    held: u64,
+    peak: Memory,
+}
+
+impl Walk<'_> {
+    fn fixed(&self) -> Memory {
+        let mut memory = Memory::default();
+        for global in &self.program.globals {
+            let bytes = rounded(global.ty.bytes());
+            match global.role {
+                Role::Parameter => memory.parameters += bytes,
+                Role::Optimizer => memory.optimizer += bytes,
+                Role::Gradient => {}
+                Role::Buffer | Role::Input | Role::Constant | Role::Scalar => memory.buffers += bytes,
+            }
+        }
+        memory
+    }
+
+    fn call(&mut self, function: &Function, micro_batch: u32, fixed: &Memory) {
+        let mut frame = self.frames.remove(&micro_batch).unwrap_or_default();
+        for instr in &function.body {
+            self.instr(instr, function.kind, &mut frame, fixed);
+        }
+        self.frames.insert(micro_batch, frame);
+    }
+
+    fn instr(&mut self, instr: &Instr, kind: FunctionKind, frame: &mut Frame, fixed: &Memory) {
+        for out in instr.outs.iter().flatten() {
+            if let Value::Local(l) = out {
+                self.define(*l, frame);
+            }
+        }
+        let workspace = self.workspace(instr, kind);
+        let adopted = self.accumulate(instr, frame);
+        let now = Memory {
+            gradients: self.gradients.values().sum(),
+            activations: self.held - adopted,
+            buffers: fixed.buffers + workspace,
+            ..*fixed
+        };
+        if now.peak() > self.peak.peak() {
+            self.peak = now;
+        }
+        for l in &instr.free {
+            self.free(*l, frame);
+        }
+        if instr.op == Op::Release {
+            for value in instr.reads() {
+                if let Value::Global(g) = value {
+                    self.gradients.remove(&g);
+                }
+            }
+        }
+    }
+
+    fn define(&mut self, l: u32, frame: &mut Frame) {
+        let slot = &self.program.locals[l as usize];
+        let owner = match slot.alias {
+            None => Some(l),
+            Some(Value::Global(_)) => None,
+            Some(Value::Local(base)) => frame.owner.get(&base).copied().flatten(),
+        };
+        frame.owner.insert(l, owner);
+        if let Some(owner) = owner {
+            let count = frame.references.entry(owner).or_default();
+            *count += 1;
+            if *count == 1 {
+                self.held += rounded(self.program.locals[owner as usize].ty.bytes());
+            }
+        }
+    }
+
+    fn free(&mut self, l: u32, frame: &mut Frame) {
+        let Some(Some(owner)) = frame.owner.remove(&l) else { return };
+        if let Some(count) = frame.references.get_mut(&owner) {
+            *count -= 1;
+            if *count == 0 {
+                frame.references.remove(&owner);
+                self.held -= rounded(self.program.locals[owner as usize].ty.bytes());
+            }
+        }
+    }
+
+    /// The first accumulation of a step makes the gradient; it takes over a local that it frees, which is then not counted
+    /// twice.
+    fn accumulate(&mut self, instr: &Instr, frame: &Frame) -> u64 {
+        let (Op::Accumulate, Some(Some(Value::Global(g)))) = (&instr.op, instr.outs.first()) else { return 0 };
+        if self.program.globals[*g as usize].role != Role::Gradient || self.gradients.contains_key(g) {
+            return 0;
+        }
+        let bytes = rounded(self.program.globals[*g as usize].ty.bytes());
+        self.gradients.insert(*g, bytes);
+        let taken = instr.reads().any(|v| match v {
+            Value::Local(l) => {
+                let owner = frame.owner.get(&l).copied().flatten();
+                instr.free.contains(&l) && owner == Some(l) && frame.references.get(&l) == Some(&1)
+            }
+            Value::Global(_) => false,
+        });
+        if taken { bytes } else { 0 }
+    }
+
+    /// Rerunning an operator computes its results once more.
+    fn workspace(&self, instr: &Instr, _: FunctionKind) -> u64 {
+        match instr.op {
+            Op::Vjp { .. } => instr.reads().map(|v| rounded(self.program.ty(v).bytes())).max().unwrap_or(0),
+            _ => 0,
+        }
+    }
+}

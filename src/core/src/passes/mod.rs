@@ -1,0 +1,10 @@
+//! Passes from graph to graph. Each is a function that returns a new graph; none knows the schedule's text.
+
+pub mod autodiff;
+pub mod canonical;
+pub mod constant;
+mod derivatives;
+mod prune;
+pub mod recompute;
+
+pub use prune::prune;

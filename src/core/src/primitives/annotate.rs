@@ -1,0 +1,50 @@
+//! `path.annotate(key, value)`: metadata that travels with the steps.
+
+use super::{Class, Parameter, Primitive, Problem, Receiver, Refusal, State};
+use crate::schedule::{Kind, Place, Step, Want};
+use slapo_syntax::Code;
+
+pub static ANNOTATE: Primitive = Primitive {
+    name: "annotate",
+    receiver: Receiver::Any,
+    params: &[
+        Parameter { name: "key", want: Want::one(Kind::Text), default: None, docs: "name of the note" },
+        Parameter {
+            name: "value",
+            want: Want::one(Kind::Scalar),
+            default: None,
+            docs: "a number, a string, `true` or `false`",
+        },
+    ],
+    class: Class::Exact,
+    docs: "\
+Attaches a value to a module, a parameter or a buffer. Nothing is computed differently; the note is listed with the steps
+and written with them. A key has one value at a place.
+
+```slapo
+schedule main(m: GPT2LMHeadModel) {
+    m.transformer.wte.annotate(\"lr_scale\", 0.1)
+}
+```",
+    check,
+    apply,
+};
+
+fn check(state: &State, step: &Step) -> Result<(), Refusal> {
+    let same = |other: &Step| other.target.place == step.target.place && other.arg("key") == step.arg("key");
+    let Some(earlier) = state.earlier(&ANNOTATE, same) else { return Ok(()) };
+    let key = step.arg("key").map(ToString::to_string).unwrap_or_default();
+    let path = if step.target.path.is_empty() { "the model".to_string() } else { format!("`{}`", step.target.path) };
+    let value = earlier.arg("value").map(ToString::to_string).unwrap_or_default();
+    let problem = |code, message| Problem::new(code, message, "for the second time").earlier(earlier.id, format!("{value} here"));
+    Err(match earlier.arg("value") == step.arg("value") {
+        true => Refusal::NotApplicable(problem(Code::Repeated, format!("{path} has this value of {key} already"))),
+        false => Refusal::Illegal(problem(Code::Contradiction, format!("{path} has another value of {key} already"))),
+    })
+}
+
+fn apply(state: &mut State, step: &Step) {
+    if let Place::Parameter { id, .. } = step.target.place {
+        state.touched.insert(id);
+    }
+}

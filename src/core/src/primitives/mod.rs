@@ -1,0 +1,214 @@
+//! Primitives: the built-in steps of a schedule, one file each, one row in [`ALL`].
+//!
+//! A primitive declares its signature, says apart from its effect whether a step is legal on the model as it is, and has
+//! its effect on the [`State`]. It knows nothing of source text: what it finds wrong is a [`Problem`], and the schedule's
+//! lines are added where they are known. To add one: write its file, add its row.
+
+mod accumulate;
+mod annotate;
+mod checkpoint;
+mod freeze;
+
+use crate::compile::Effects;
+use crate::schedule::{Argument, Place, Step, Want};
+use slapo_model::{InputSizes, Model, ModuleId, ParameterId};
+use slapo_syntax::Code;
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// In alphabetical order.
+pub static ALL: &[&Primitive] =
+    &[&accumulate::ACCUMULATE, &annotate::ANNOTATE, &checkpoint::CHECKPOINT, &freeze::FREEZE];
+
+/// A built-in kind of step.
+pub struct Primitive {
+    pub name: &'static str,
+    pub receiver: Receiver,
+    pub params: &'static [Parameter],
+    pub class: Class,
+    /// Shown by `slapoc explain`; Markdown, with an example.
+    pub docs: &'static str,
+    /// Whether the step is legal now. The step has its id already; the state does not hold it yet.
+    pub check: fn(&State, &Step) -> Result<(), Refusal>,
+    /// The effect of a legal step.
+    pub apply: fn(&mut State, &Step),
+}
+
+/// What a primitive is asked of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Receiver {
+    Module,
+    /// A parameter.
+    Parameter,
+    /// A parameter, or a module for what is below it.
+    ModuleOrParameter,
+    /// Anything that a path leads to, buffers too.
+    Any,
+}
+
+/// A declared argument.
+pub struct Parameter {
+    pub name: &'static str,
+    pub want: Want,
+    /// Without one the argument must be given.
+    pub default: Option<Argument>,
+    pub docs: &'static str,
+}
+
+/// What a step does to the numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Class {
+    /// Bit-equal to the unscheduled program.
+    Exact,
+    /// Sums in another order: parity in float64.
+    Reassociating,
+    Lossy,
+    ChangesTraining,
+}
+
+/// Why a step is not applied.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Refusal {
+    /// Nothing would change: an error, except under `try`.
+    NotApplicable(Problem),
+    /// An error always.
+    Illegal(Problem),
+}
+
+/// A refusal in words.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Problem {
+    pub code: Code,
+    pub message: String,
+    /// What is wrong at the step.
+    pub here: String,
+    /// An earlier step that is part of the problem, with what it did.
+    pub earlier: Option<(u32, String)>,
+    pub note: Option<String>,
+    pub help: Option<String>,
+}
+
+/// The model as the steps so far have left it.
+#[derive(Clone)]
+pub struct State<'m> {
+    pub model: &'m Model,
+    pub sizes: Option<InputSizes>,
+    pub effects: Effects,
+    pub steps: Vec<Step>,
+    /// Parameters that a step changed or described.
+    pub touched: BTreeSet<ParameterId>,
+}
+
+/// The primitive of that name.
+pub fn find(name: &str) -> Option<&'static Primitive> {
+    ALL.iter().find(|primitive| primitive.name == name).copied()
+}
+
+impl Receiver {
+    pub fn takes(self, place: Place) -> bool {
+        match place {
+            Place::Module(_) => self != Receiver::Parameter,
+            Place::Parameter { .. } => self != Receiver::Module,
+            Place::Buffer { .. } => self == Receiver::Any,
+        }
+    }
+}
+
+/// With an article: `a module`.
+impl fmt::Display for Receiver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Receiver::Module => "a module",
+            Receiver::Parameter => "a parameter",
+            Receiver::ModuleOrParameter => "a parameter or a module",
+            Receiver::Any => "a module, a parameter or a buffer",
+        })
+    }
+}
+
+impl Class {
+    pub fn name(self) -> &'static str {
+        match self {
+            Class::Exact => "exact",
+            Class::Reassociating => "reassociating",
+            Class::Lossy => "lossy",
+            Class::ChangesTraining => "changes training",
+        }
+    }
+}
+
+impl Primitive {
+    /// `module.accumulate(steps: a whole number)`
+    pub fn signature(&self) -> String {
+        let receiver = match self.receiver {
+            Receiver::Module => "module",
+            Receiver::Parameter => "param",
+            Receiver::ModuleOrParameter => "param|module",
+            Receiver::Any => "path",
+        };
+        let params = self.params.iter().map(|parameter| match &parameter.default {
+            Some(default) => format!("{}: {} = {default}", parameter.name, parameter.want),
+            None => format!("{}: {}", parameter.name, parameter.want),
+        });
+        format!("{receiver}.{}({})", self.name, params.collect::<Vec<_>>().join(", "))
+    }
+}
+
+impl PartialEq for Primitive {
+    fn eq(&self, other: &Primitive) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Primitive {}
+
+impl fmt::Debug for Primitive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl Problem {
+    pub fn new(code: Code, message: impl Into<String>, here: impl Into<String>) -> Problem {
+        Problem { code, message: message.into(), here: here.into(), earlier: None, note: None, help: None }
+    }
+
+    pub fn earlier(self, step: u32, what: impl Into<String>) -> Problem {
+        Problem { earlier: Some((step, what.into())), ..self }
+    }
+
+    pub fn note(self, text: impl Into<String>) -> Problem {
+        Problem { note: Some(text.into()), ..self }
+    }
+
+    pub fn help(self, text: impl Into<String>) -> Problem {
+        Problem { help: Some(text.into()), ..self }
+    }
+}
+
+impl<'m> State<'m> {
+    pub fn new(model: &'m Model, sizes: Option<InputSizes>) -> State<'m> {
+        State { model, sizes, effects: Effects::default(), steps: Vec::new(), touched: BTreeSet::new() }
+    }
+
+    /// Carries out a step that was found legal.
+    pub fn apply(&mut self, step: Step) {
+        (step.primitive.apply)(self, &step);
+        self.steps.push(step);
+    }
+
+    /// The latest step of `primitive` that fits.
+    fn earlier(&self, primitive: &Primitive, fits: impl Fn(&Step) -> bool) -> Option<&Step> {
+        self.steps.iter().rev().find(|step| step.primitive == primitive && fits(step))
+    }
+
+    /// A module and the modules around it, innermost first.
+    fn around(&self, module: ModuleId) -> impl Iterator<Item = ModuleId> {
+        std::iter::successors(Some(module), |id| self.model.module(*id).parent)
+    }
+
+    /// Parameters at or below a place, each once, in the model's order.
+    fn parameters(&self, place: Place) -> Vec<ParameterId> {
+        place.parameters(self.model)
+    }
+}

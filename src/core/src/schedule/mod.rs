@@ -1,0 +1,183 @@
+//! From a schedule's text to steps: names, types, expansion.
+//!
+//! [`check`] is the whole way: names become [`hir`], `hir` is expanded on a model into [`Step`]s, and every step was
+//! found legal by its primitive. It needs no file system: the caller reads the schedule and the model that [`head`]
+//! names. Layouts, graphs and Programs are not known here; [`crate::compile`] takes the [`Effects`] from here on.
+
+mod builtins;
+mod expand;
+mod faults;
+mod hir;
+mod input;
+mod mesh;
+mod nearest;
+mod number;
+mod report;
+mod resolve;
+mod roles;
+mod select;
+mod steps;
+mod types;
+mod value;
+
+pub use faults::{bind_diagnostic, fault_diagnostic, import_diagnostic};
+pub use mesh::{Axis, Mesh};
+pub use number::{ArithmeticError, Number};
+pub use select::{Place, Point, Port};
+pub use steps::{Argument, Chain, Frame, FrameKind, Recorded, ReplayError, Site, Step, Target, replay, to_json};
+pub use types::{Kind, Want};
+
+use crate::compile::Effects;
+use slapo_model::{InputSizes, Model, ParameterId};
+use slapo_syntax::ast::{AstNode, Item};
+use slapo_syntax::{Diagnostic, FileId, Parse, SourceMap, Span};
+
+/// What must be known of a schedule before its model can be read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Head {
+    /// The first `model` item.
+    pub model: Option<ModelPath>,
+}
+
+/// `model "gpt2.pt2"`: the path as written, relative to the schedule's folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelPath {
+    pub path: String,
+    /// The string, quotes included.
+    pub span: Span,
+}
+
+/// What the command line decides instead of the schedule.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Overrides {
+    /// Global batch of one step.
+    pub batch: Option<i64>,
+    pub seq: Option<i64>,
+    /// Number of ranks; `auto` axes take what the others leave.
+    pub world: Option<i64>,
+    /// Replaces what `accumulate` asks for.
+    pub micro_batches: Option<u32>,
+    /// Leaves out the statements of the entry that begin behind this line (from 1).
+    pub until: Option<u32>,
+}
+
+/// A schedule after checking.
+#[derive(Clone, Debug, Default)]
+pub struct Checked {
+    /// Everything there is to say, the parser's part included, in the order of the schedule's lines. The schedule may be
+    /// used only if none [is an error](Diagnostic::is_error).
+    pub diagnostics: Vec<Diagnostic>,
+    /// What the schedule does, one primitive on one target each, in order. Empty without a model.
+    pub steps: Vec<Step>,
+    /// What was tried and is not applicable.
+    pub skipped: Vec<Skipped>,
+    /// Without a `mesh` item: no axes, one rank.
+    pub mesh: Mesh,
+    /// `None` without a model, or where an error says what is missing.
+    pub sizes: Option<InputSizes>,
+    pub effects: Effects,
+    /// Parameters that no step touched, in the model's order.
+    pub untouched: Vec<ParameterId>,
+    /// The name of `schedule main`.
+    pub entry: Option<Span>,
+}
+
+/// A tried statement that changed nothing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Skipped {
+    /// What was tried, such as `checkpoint transformer.h.0`.
+    pub what: String,
+    pub reason: String,
+    pub site: Site,
+    pub chain: Chain,
+}
+
+impl Checked {
+    pub fn is_ok(&self) -> bool {
+        !self.diagnostics.iter().any(Diagnostic::is_error)
+    }
+
+    pub fn step(&self, id: u32) -> Option<&Step> {
+        self.steps.iter().find(|step| step.id == id)
+    }
+}
+
+/// Reads of a schedule what is needed to find its model.
+pub fn head(parse: &Parse) -> Head {
+    let mut head = Head::default();
+    for item in parse.file().items() {
+        if let (Item::Model(model), None) = (item, &head.model) {
+            head.model = model.path().map(|path| ModelPath { path: path.value(), span: path.span() });
+        }
+    }
+    head
+}
+
+/// Checks the schedule in `file`, whose parse is `parse`, and expands it on `model`.
+///
+/// Library schedules that it uses are added to `files`. Without a model, names and types are checked and nothing is
+/// expanded.
+pub fn check(
+    files: &mut SourceMap,
+    file: FileId,
+    parse: &Parse,
+    model: Option<&Model>,
+    overrides: &Overrides,
+) -> Checked {
+    on_stack_for(parse, move || checked(files, file, parse, model, overrides))
+}
+
+fn checked(
+    files: &mut SourceMap,
+    file: FileId,
+    parse: &Parse,
+    model: Option<&Model>,
+    overrides: &Overrides,
+) -> Checked {
+    let resolved = resolve::resolve(files, file, parse);
+    let mut report = resolved.report;
+    let hir = resolved.hir;
+    let mut checked = Checked { entry: hir.entry.map(|id| hir.schedule(id).name_span), ..Checked::default() };
+    let mut globals = expand::Globals::new(&hir);
+    checked.mesh = mesh::mesh(&hir, &mut globals, overrides, &mut report);
+    let sizes = input::sizes(&hir, &mut globals, &checked.mesh, model, overrides, &mut report);
+    if let Some(model) = model {
+        checked.sizes = sizes;
+        let stage = expand::Stage { files, hir: &hir, model, mesh: &checked.mesh, sizes, overrides };
+        let expanded = expand::expand(stage, globals, &mut report);
+        checked.steps = expanded.steps;
+        checked.skipped = expanded.skipped;
+        checked.effects = expanded.effects;
+        checked.untouched = expanded.untouched;
+    }
+    checked.diagnostics = report.finish(file, &parse.diagnostics);
+    checked
+}
+
+/// Expressions are walked recursively. The parser bounds how deeply they nest; text that nests more than usual is
+/// checked on a thread whose stack is large enough for the deepest.
+fn on_stack_for<T: Send>(parse: &Parse, work: impl FnOnce() -> T + Send) -> T {
+    const USUAL_DEPTH: usize = 40;
+    const STACK: usize = 256 << 20;
+    if depth(parse) <= USUAL_DEPTH {
+        return work();
+    }
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work);
+        match thread.map(std::thread::ScopedJoinHandle::join) {
+            Ok(Ok(result)) => result,
+            Ok(Err(panic)) => std::panic::resume_unwind(panic),
+            Err(error) => std::panic::panic_any(format!("no thread for a deeply nested schedule: {error}")),
+        }
+    })
+}
+
+fn depth(parse: &Parse) -> usize {
+    let mut deepest = 0;
+    let mut todo = vec![(parse.root(), 0)];
+    while let Some((node, depth)) = todo.pop() {
+        deepest = deepest.max(depth);
+        todo.extend(node.children().map(|child| (child, depth + 1)));
+    }
+    deepest
+}

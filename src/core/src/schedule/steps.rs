@@ -1,0 +1,273 @@
+//! Steps: what a schedule does once loops are unrolled and library schedules inlined.
+//!
+//! A [`Step`] is one primitive on one target. It can be printed, written as JSON, and [replayed](replay) on the model
+//! without the schedule; every later change of the graph carries the id of its step. Read `Step` first.
+
+use super::number::Number;
+use super::select::Place;
+use crate::compile::Effects;
+use crate::primitives::{self, Primitive, Refusal, State};
+use serde::ser::{SerializeSeq, SerializeStruct};
+use serde::{Deserialize, Serialize, Serializer};
+use slapo_model::{InputSizes, Model};
+use slapo_syntax::{SourceMap, Span};
+use std::fmt;
+use std::sync::Arc;
+
+/// One applied statement on one target.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Step {
+    /// Counts from 1, in the order of application.
+    pub id: u32,
+    #[serde(serialize_with = "name_of")]
+    pub primitive: &'static Primitive,
+    pub target: Target,
+    /// By the names of the primitive's signature, in its order; arguments that took their default included.
+    pub args: Vec<(&'static str, Argument)>,
+    /// The statement that is the step, in the user's file or in the library.
+    pub site: Site,
+    /// How the expansion got there.
+    pub chain: Chain,
+}
+
+/// What a step acts on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    pub place: Place,
+    /// Dotted, as the schedule reached it; empty for the model itself.
+    pub path: String,
+}
+
+/// A value given to a primitive.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Argument {
+    Int(i64),
+    Number(Number),
+    Bool(bool),
+    Text(String),
+    /// A built-in word such as `bf16`.
+    Word(String),
+    /// An axis by its name.
+    Axis(String),
+    List(Vec<Argument>),
+}
+
+/// A place in a source file, with its line spelt out so that it outlives the source map.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Site {
+    pub span: Span,
+    pub file: Arc<str>,
+    /// From 1; columns count characters.
+    pub line: u32,
+    pub column: u32,
+}
+
+/// The calls and iterations around a step. Steps share what they have in common.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Chain(Option<Arc<Frame>>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    pub kind: FrameKind,
+    /// The call, or the head of the loop.
+    pub site: Site,
+    parent: Chain,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FrameKind {
+    /// A schedule that was called.
+    Call { schedule: String },
+    /// One turn of a loop, with its variable's value.
+    Iteration { variable: String, value: String },
+}
+
+impl Chain {
+    pub fn push(&self, kind: FrameKind, site: Site) -> Chain {
+        Chain(Some(Arc::new(Frame { kind, site, parent: self.clone() })))
+    }
+
+    /// Innermost first.
+    pub fn frames(&self) -> impl Iterator<Item = &Frame> {
+        std::iter::successors(self.0.as_deref(), |frame| frame.parent.0.as_deref())
+    }
+}
+
+impl Site {
+    pub fn new(files: &SourceMap, span: Span) -> Site {
+        let at = files.line_column(span.file, span.start);
+        Site { span, file: Arc::from(files.name(span.file)), line: at.line, column: at.column }
+    }
+}
+
+impl Step {
+    /// The argument of that name.
+    pub fn arg(&self, name: &str) -> Option<&Argument> {
+        self.args.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
+    }
+}
+
+/// `gpt2.slapo:12`
+impl fmt::Display for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)
+    }
+}
+
+/// `checkpoint transformer.h.0`
+pub(super) fn what(primitive: &Primitive, path: &str) -> String {
+    match path {
+        "" => format!("{} (model)", primitive.name),
+        path => format!("{} {path}", primitive.name),
+    }
+}
+
+/// `#3 checkpoint transformer.h.0   gpt2.slapo:12`
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{} {}", self.id, what(self.primitive, &self.target.path))?;
+        for (i, (name, value)) in self.args.iter().enumerate() {
+            write!(f, "{}{name}: {value}", if i == 0 { " " } else { ", " })?;
+        }
+        write!(f, "   {}", self.site)
+    }
+}
+
+impl fmt::Display for Argument {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Argument::Int(value) => write!(f, "{value}"),
+            Argument::Number(value) => write!(f, "{value}"),
+            Argument::Bool(value) => write!(f, "{value}"),
+            Argument::Text(value) => write!(f, "{value:?}"),
+            Argument::Word(value) | Argument::Axis(value) => f.write_str(value),
+            Argument::List(values) => {
+                let shown: Vec<String> = values.iter().map(Argument::to_string).collect();
+                write!(f, "[{}]", shown.join(", "))
+            }
+        }
+    }
+}
+
+/// The steps as JSON, as [`replay`] reads them.
+pub fn to_json(steps: &[Step]) -> Result<String, serde_json::Error> {
+    serde_json::to_string_pretty(steps)
+}
+
+fn name_of<S: Serializer>(primitive: &&'static Primitive, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(primitive.name)
+}
+
+impl Serialize for Target {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.path)
+    }
+}
+
+/// `gpt2.slapo:12:5`
+impl Serialize for Site {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{self}:{}", self.column))
+    }
+}
+
+/// Innermost first.
+impl Serialize for Chain {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut frames = serializer.serialize_seq(None)?;
+        for frame in self.frames() {
+            frames.serialize_element(frame)?;
+        }
+        frames.end()
+    }
+}
+
+impl Serialize for Frame {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut frame = serializer.serialize_struct("Frame", 2)?;
+        match &self.kind {
+            FrameKind::Call { schedule } => frame.serialize_field("call", schedule)?,
+            FrameKind::Iteration { variable, value } => frame.serialize_field(
+                "iteration",
+                &format!("{variable} = {value}"),
+            )?,
+        }
+        frame.serialize_field("site", &self.site)?;
+        frame.end()
+    }
+}
+
+/// What replaying needs of a step.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Recorded {
+    pub id: u32,
+    pub primitive: String,
+    pub target: String,
+    pub args: Vec<(String, Argument)>,
+}
+
+/// Why recorded steps cannot be applied to a model.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ReplayError {
+    /// The text is no list of steps.
+    Json(String),
+    Primitive { step: u32, name: String },
+    Target { step: u32, path: String },
+    Argument { step: u32, name: String },
+    /// The primitive refuses the step on this model, in these words.
+    Refused { step: u32, message: String },
+}
+
+/// Applies steps written by [`to_json`] to `model`, checking each as if a schedule asked for it.
+pub fn replay(json: &str, model: &Model, sizes: Option<InputSizes>) -> Result<Effects, ReplayError> {
+    let recorded: Vec<Recorded> = serde_json::from_str(json).map_err(|e| ReplayError::Json(e.to_string()))?;
+    let mut state = State::new(model, sizes);
+    for step in recorded {
+        let step = restored(step, &state)?;
+        (step.primitive.check)(&state, &step).map_err(|refusal| {
+            let (Refusal::NotApplicable(problem) | Refusal::Illegal(problem)) = refusal;
+            ReplayError::Refused { step: step.id, message: problem.message }
+        })?;
+        state.apply(step);
+    }
+    Ok(state.effects)
+}
+
+/// A step as it was before it was written, less its place in the schedule.
+fn restored(recorded: Recorded, state: &State) -> Result<Step, ReplayError> {
+    let Recorded { id, primitive: name, target: path, args } = recorded;
+    let Some(primitive) = primitives::find(&name) else {
+        return Err(ReplayError::Primitive { step: id, name });
+    };
+    let Some(place) = Place::at(state.model, &path).filter(|place| primitive.receiver.takes(*place)) else {
+        return Err(ReplayError::Target { step: id, path });
+    };
+    let mut given = Vec::new();
+    for parameter in primitive.params {
+        let value = args.iter().find(|(name, _)| name == parameter.name).map(|(_, value)| value);
+        match value.filter(|value| parameter.want.takes(value)) {
+            Some(value) => given.push((parameter.name, value.clone())),
+            None => return Err(ReplayError::Argument { step: id, name: parameter.name.to_string() }),
+        }
+    }
+    if let Some((name, _)) = args.iter().find(|(name, _)| primitive.params.iter().all(|p| p.name != name)) {
+        return Err(ReplayError::Argument { step: id, name: name.clone() });
+    }
+    let site = Site { span: Span::new(slapo_syntax::FileId(u32::MAX), 0, 0), file: Arc::from("steps"), line: id, column: 1 };
+    Ok(Step { id, primitive, target: Target { place, path }, args: given, site, chain: Chain::default() })
+}
+
+impl fmt::Display for ReplayError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ReplayError::Json(error) => write!(f, "not a list of steps: {error}"),
+            ReplayError::Primitive { step, name } => write!(f, "step {step}: `{name}` is not a primitive"),
+            ReplayError::Target { step, path } => write!(f, "step {step}: the model has nothing fitting at `{path}`"),
+            ReplayError::Argument { step, name } => write!(f, "step {step}: argument `{name}` does not fit"),
+            ReplayError::Refused { step, message } => write!(f, "step {step}: {message}"),
+        }
+    }
+}
+
+impl std::error::Error for ReplayError {}

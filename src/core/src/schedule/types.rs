@@ -1,0 +1,302 @@
+//! Types: what an expression is known to be before there is a model, and what a parameter wants.
+//!
+//! [`Ty`] is inferred: whether a path is one thing or several is decided by its syntax, whether it leads to a module or
+//! to a tensor only by the model. [`Want`] is declared, by a parameter of a schedule or of a primitive.
+
+use super::steps::Argument;
+use std::fmt;
+
+/// What an expression gives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ty {
+    /// An error was reported; fits everywhere.
+    Any,
+    Number,
+    Bool,
+    Text,
+    /// One module, parameter or buffer.
+    Place(PlaceKind),
+    /// A selection.
+    Places(PlaceKind),
+    Point,
+    Points,
+    Axis,
+    Word(WordKind),
+    /// The name of a class.
+    Class,
+    List(Box<Ty>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlaceKind {
+    Module,
+    /// A parameter or a buffer.
+    Tensor,
+    /// The model decides.
+    Either,
+}
+
+/// Kinds of built-in words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum WordKind {
+    /// The role of a dimension.
+    Dim,
+    DType,
+    /// The order of a pipeline.
+    Order,
+    /// `before`, `after`
+    Side,
+    Collective,
+    /// `replicate`
+    Layout,
+    /// `auto`, for an axis of the mesh
+    Auto,
+}
+
+/// What a parameter wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Want {
+    pub kind: Kind,
+    /// `[T]`
+    pub list: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Module,
+    /// A module of that class.
+    Class(String),
+    /// A parameter or a buffer.
+    Tensor,
+    Point,
+    Axis,
+    /// A role or a number.
+    Dim,
+    Int,
+    Float,
+    Bool,
+    Text,
+    DType,
+    Order,
+    /// A number or a list of section sizes.
+    Groups,
+    /// A number, a string or a truth value.
+    Scalar,
+}
+
+impl Kind {
+    /// The types that have a name of their own in parameter lists; classes are named by the model.
+    pub const NAMED: &[(&str, Kind)] = &[
+        ("Module", Kind::Module),
+        ("param", Kind::Tensor),
+        ("point", Kind::Point),
+        ("axis", Kind::Axis),
+        ("dim", Kind::Dim),
+        ("int", Kind::Int),
+        ("float", Kind::Float),
+        ("bool", Kind::Bool),
+        ("string", Kind::Text),
+        ("dtype", Kind::DType),
+        ("order", Kind::Order),
+        ("groups", Kind::Groups),
+    ];
+
+    pub fn named(name: &str) -> Option<Kind> {
+        Self::NAMED.iter().find(|(known, _)| *known == name).map(|(_, kind)| kind.clone())
+    }
+
+    /// Whether a value is part of the model, so that a selection may stand for it element by element.
+    pub fn is_place(&self) -> bool {
+        matches!(self, Kind::Module | Kind::Class(_) | Kind::Tensor | Kind::Point)
+    }
+
+    /// What a name of this type is known to be.
+    fn ty(&self) -> Ty {
+        match self {
+            Kind::Module | Kind::Class(_) => Ty::Place(PlaceKind::Module),
+            Kind::Tensor => Ty::Place(PlaceKind::Tensor),
+            Kind::Point => Ty::Point,
+            Kind::Axis => Ty::Axis,
+            Kind::Int | Kind::Float => Ty::Number,
+            Kind::Bool => Ty::Bool,
+            Kind::Text => Ty::Text,
+            Kind::DType => Ty::Word(WordKind::DType),
+            Kind::Order => Ty::Word(WordKind::Order),
+            // Either of two types: nothing but passing on makes sense of them.
+            Kind::Dim | Kind::Groups | Kind::Scalar => Ty::Any,
+        }
+    }
+
+    fn accepts(&self, ty: &Ty) -> bool {
+        match (self, ty) {
+            (_, Ty::Any) => true,
+            (Kind::Module | Kind::Class(_), Ty::Place(kind)) => *kind != PlaceKind::Tensor,
+            (Kind::Tensor, Ty::Place(kind)) => *kind != PlaceKind::Module,
+            (Kind::Point, Ty::Point) | (Kind::Axis, Ty::Axis) => true,
+            (Kind::Int | Kind::Float | Kind::Groups, Ty::Number | Ty::Axis) => true,
+            (Kind::Groups, Ty::List(element)) => matches!(**element, Ty::Number | Ty::Axis | Ty::Any),
+            (Kind::Dim, Ty::Number | Ty::Axis | Ty::Word(WordKind::Dim)) => true,
+            (Kind::Bool, Ty::Bool) | (Kind::Text, Ty::Text) => true,
+            (Kind::Scalar, Ty::Number | Ty::Axis | Ty::Bool | Ty::Text) => true,
+            (Kind::DType, Ty::Word(WordKind::DType)) | (Kind::Order, Ty::Word(WordKind::Order)) => true,
+            _ => false,
+        }
+    }
+}
+
+impl Want {
+    pub const fn one(kind: Kind) -> Want {
+        Want { kind, list: false }
+    }
+
+    /// What a name of this type is known to be.
+    pub fn ty(&self) -> Ty {
+        match (self.kind.ty(), self.list) {
+            (ty, false) => ty,
+            (Ty::Place(kind), true) => Ty::Places(kind),
+            (Ty::Point, true) => Ty::Points,
+            (ty, true) => Ty::List(Box::new(ty)),
+        }
+    }
+
+    /// Whether an argument of type `ty` can be right, a selection that is taken element by element included.
+    pub fn accepts(&self, ty: &Ty) -> bool {
+        match (ty, self.list) {
+            (ty, false) => self.kind.accepts(ty) || ty.element().is_some_and(|one| ty.is_selection() && self.kind.accepts(&one)),
+            // A module used as a list is its children.
+            (Ty::Place(kind), true) => *kind != PlaceKind::Tensor && self.kind.is_place(),
+            (ty, true) => *ty == Ty::Any || ty.element().is_some_and(|one| self.kind.accepts(&one)),
+        }
+    }
+
+    /// Whether a selection given here makes the call run once per element.
+    pub fn spreads(&self, ty: &Ty) -> bool {
+        !self.list && ty.is_selection() && self.kind.is_place()
+    }
+
+    /// Whether a recorded argument has this type.
+    pub fn takes(&self, argument: &Argument) -> bool {
+        match (argument, &self.kind) {
+            (Argument::List(list), kind) => {
+                let inner = Want::one(if *kind == Kind::Groups { Kind::Int } else { kind.clone() });
+                (self.list || *kind == Kind::Groups) && list.iter().all(|argument| inner.takes(argument))
+            }
+            _ if self.list => false,
+            (Argument::Int(_), Kind::Int | Kind::Float | Kind::Dim | Kind::Groups | Kind::Scalar) => true,
+            (Argument::Number(_), Kind::Float | Kind::Scalar) => true,
+            (Argument::Bool(_), Kind::Bool | Kind::Scalar) => true,
+            (Argument::Text(_), Kind::Text | Kind::Scalar) => true,
+            (Argument::Word(_), Kind::Dim | Kind::DType | Kind::Order) => true,
+            (Argument::Axis(_), Kind::Axis) => true,
+            _ => false,
+        }
+    }
+}
+
+impl Ty {
+    /// What one element is, of a list or a selection.
+    pub fn element(&self) -> Option<Ty> {
+        match self {
+            Ty::Places(kind) => Some(Ty::Place(*kind)),
+            Ty::Points => Some(Ty::Point),
+            Ty::List(element) => Some((**element).clone()),
+            _ => None,
+        }
+    }
+
+    /// Several parts of the model, taken one by one where one is wanted.
+    pub fn is_selection(&self) -> bool {
+        matches!(self, Ty::Places(_) | Ty::Points)
+    }
+
+    /// Whether the value counts as a number; an axis is its size.
+    pub fn is_number(&self) -> bool {
+        matches!(self, Ty::Any | Ty::Number | Ty::Axis)
+    }
+
+    pub fn is_bool(&self) -> bool {
+        matches!(self, Ty::Any | Ty::Bool)
+    }
+
+    /// The type of a value that is one of the two; `None` where nothing fits both.
+    pub fn join(&self, other: &Ty) -> Option<Ty> {
+        match (self, other) {
+            (a, b) if a == b => Some(a.clone()),
+            (Ty::Any, other) | (other, Ty::Any) => Some(other.clone()),
+            (Ty::Number, Ty::Axis) | (Ty::Axis, Ty::Number) => Some(Ty::Number),
+            (Ty::Place(_), Ty::Place(_)) => Some(Ty::Place(PlaceKind::Either)),
+            (Ty::Place(_) | Ty::Places(_), Ty::Place(_) | Ty::Places(_)) => Some(Ty::Places(PlaceKind::Either)),
+            (Ty::Point | Ty::Points, Ty::Point | Ty::Points) => Some(Ty::Points),
+            (Ty::List(a), Ty::List(b)) => a.join(b).map(|element| Ty::List(Box::new(element))),
+            _ => None,
+        }
+    }
+}
+
+impl WordKind {
+    fn noun(self) -> &'static str {
+        match self {
+            WordKind::Dim => "the role of a dimension",
+            WordKind::DType => "an element type",
+            WordKind::Order => "a pipeline order",
+            WordKind::Side => "a side",
+            WordKind::Collective => "a collective",
+            WordKind::Layout => "a layout",
+            WordKind::Auto => "the size `auto`",
+        }
+    }
+}
+
+/// With an article: `a number`.
+impl fmt::Display for Ty {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Ty::Any => "a value",
+            Ty::Number => "a number",
+            Ty::Bool => "a truth value",
+            Ty::Text => "a string",
+            Ty::Place(PlaceKind::Module) => "a module",
+            Ty::Place(PlaceKind::Tensor) => "a parameter",
+            Ty::Place(PlaceKind::Either) => "a module or parameter",
+            Ty::Places(_) => "a selection",
+            Ty::Point => "a point",
+            Ty::Points => "a selection of points",
+            Ty::Axis => "an axis",
+            Ty::Word(kind) => kind.noun(),
+            Ty::Class => "a class",
+            Ty::List(element) => match **element {
+                Ty::Number | Ty::Axis => "a list of numbers",
+                _ => "a list",
+            },
+        })
+    }
+}
+
+/// With an article: `a whole number`.
+impl fmt::Display for Want {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (one, many) = match &self.kind {
+            Kind::Class(class) => return match self.list {
+                true => write!(f, "a list of `{class}`"),
+                false => write!(f, "a `{class}`"),
+            },
+            Kind::Module => ("a module", "modules"),
+            Kind::Tensor => ("a parameter", "parameters"),
+            Kind::Point => ("a point", "points"),
+            Kind::Axis => ("an axis", "axes"),
+            Kind::Dim => ("a dimension", "dimensions"),
+            Kind::Int => ("a whole number", "whole numbers"),
+            Kind::Float => ("a number", "numbers"),
+            Kind::Bool => ("`true` or `false`", "truth values"),
+            Kind::Text => ("a string", "strings"),
+            Kind::DType => ("an element type", "element types"),
+            Kind::Order => ("a pipeline order", "pipeline orders"),
+            Kind::Groups => ("a number of groups or a list of section sizes", "groups"),
+            Kind::Scalar => ("a number, a string or a truth value", "numbers, strings or truth values"),
+        };
+        match self.list {
+            true => write!(f, "a list of {many}"),
+            false => f.write_str(one),
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! What `slapoc` and the worker say to each other: a [`Job`] goes in as one JSON document, [`Event`]s come out as JSON
+//! lines on the worker's standard output.
+
+use crate::Program;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// One training run of one rank.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Job {
+    pub program: Program,
+    /// The archive that holds the weights; absent when every parameter is initialised.
+    pub archive: Option<PathBuf>,
+    /// Training data: `.safetensors` with one tensor per input (rows along dimension 0), anything else is bytes of text.
+    pub data: PathBuf,
+    pub steps: u64,
+    /// Fill parameters by [`crate::Init`] instead of from the archive.
+    pub init: bool,
+    /// Intra-operator threads; `None` leaves libtorch's default.
+    pub threads: Option<u32>,
+    pub deterministic: bool,
+    /// Write the first step's parameter gradients, before clipping, under the model's own names.
+    pub dump_gradients: Option<PathBuf>,
+    /// Write the trained parameters under the model's own names.
+    pub save: Option<PathBuf>,
+}
+
+impl Job {
+    /// Reads the JSON form; refuses programs of other versions before looking at anything else.
+    pub fn from_json(text: &str) -> Result<Job, String> {
+        #[derive(Deserialize)]
+        struct Outline {
+            program: Version,
+        }
+        #[derive(Deserialize)]
+        struct Version {
+            version: u32,
+        }
+        let outline: Outline = serde_json::from_str(text).map_err(|e| format!("not a job: {e}"))?;
+        crate::check_version(outline.program.version)?;
+        serde_json::from_str(text).map_err(|e| format!("damaged job: {e}"))
+    }
+}
+
+/// A line of the worker's standard output.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// Weights are loaded and the setup functions have run.
+    Ready {
+        libtorch: String,
+        threads: u32,
+        /// Rows of the data set; a step consumes the batch size of them.
+        rows: u64,
+        seconds: f64,
+    },
+    Step {
+        /// From 1.
+        step: u64,
+        #[serde(with = "crate::number")]
+        loss: f64,
+        #[serde(with = "crate::number::optional")]
+        grad_norm: Option<f64>,
+        seconds: f64,
+        memory: MemoryReport,
+    },
+    /// A file asked for by the job has been written.
+    Wrote {
+        path: PathBuf,
+        bytes: u64,
+    },
+    Done {
+        steps: u64,
+        seconds: f64,
+    },
+    Failed {
+        kind: FailureKind,
+        message: String,
+        /// The function, instruction number and operator that failed, where one did.
+        function: Option<String>,
+        instruction: Option<usize>,
+        operator: Option<String>,
+        /// Types of the operator's tensor arguments, as `f32[2, 3]`.
+        shapes: Vec<String>,
+        module: Option<String>,
+        source: Option<String>,
+    },
+}
+
+/// Who is to blame, which decides the exit code of `slapoc`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureKind {
+    /// Data or archive that does not fit the job (exit code 2).
+    Input,
+    /// Anything that went wrong while running (exit code 3).
+    Run,
+}
+
+/// Bytes seen by libtorch's allocator, as the worker's hook counts them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryReport {
+    pub current: u64,
+    /// Highest `current` during the step.
+    pub peak: u64,
+    /// Bytes held by globals of each role at the end of the step's backward.
+    pub parameters: u64,
+    pub gradients: u64,
+    pub optimizer: u64,
+    pub buffers: u64,
+}

@@ -1,0 +1,313 @@
+//! The Program: what one rank executes, and the only thing the worker knows of the compiler.
+//!
+//! Owns the schema (versioned JSON), the text form of a program and its validator. It must know nothing of schedules,
+//! models or libtorch: operators are names, arguments are constants and slots. Read [`Program`] first, then
+//! [`Instr`]; [`Job`] and [`Event`] are what `slapoc` and the worker say to each other around it.
+
+mod job;
+mod listing;
+mod number;
+mod types;
+mod validate;
+
+pub use job::{Event, FailureKind, Job, MemoryReport};
+pub use types::{DType, TensorType};
+pub use validate::{Fault, validate};
+
+use serde::{Deserialize, Serialize};
+
+/// Raised whenever a program written by an older compiler would mean something else to this worker.
+pub const VERSION: u32 = 1;
+
+/// What one rank executes.
+///
+/// Values live in two places. *Globals* persist over steps: parameters, gradients, optimizer state, buffers, inputs
+/// and constants. *Locals* are the slots of one micro-batch's frame: forward writes what backward of the same
+/// micro-batch reads, so functions may be interleaved freely over micro-batches.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Program {
+    pub version: u32,
+    /// Fingerprints (hexadecimal) of what the program was compiled from.
+    pub fingerprint: Fingerprint,
+    pub seed: u64,
+    pub micro_batches: u32,
+    /// Where instructions come from; [`Instr::origin`] indexes this.
+    pub origins: Vec<Origin>,
+    pub globals: Vec<Global>,
+    /// Slots of a micro-batch's frame, typed. A slot is written once.
+    pub locals: Vec<Slot>,
+    pub parameters: Vec<Parameter>,
+    pub inputs: Vec<Input>,
+    pub functions: Vec<Function>,
+    /// Functions that run once, before the first step.
+    pub setup: Vec<Call>,
+    /// The functions of one training step, in order.
+    pub step: Vec<Call>,
+    /// Scalar global that holds the step's loss once the last `Backward` call has run.
+    pub loss: GlobalId,
+    /// Scalar global that holds the gradient norm before clipping, where the program computes it.
+    pub grad_norm: Option<GlobalId>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fingerprint {
+    pub schedule: String,
+    pub model: String,
+}
+
+/// The place in the model that an instruction computes a part of.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Origin {
+    /// Dotted module path, empty for the root and for what no module owns.
+    pub module: String,
+    /// `file:line` in the model's own source, where the archive carries it.
+    pub source: Option<String>,
+}
+
+pub type GlobalId = u32;
+pub type LocalId = u32;
+
+/// A persistent tensor.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Global {
+    pub name: String,
+    pub ty: TensorType,
+    pub role: Role,
+}
+
+/// Which of the five terms of memory a global counts towards, and how it comes into being.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Role {
+    /// Filled before setup from [`Program::parameters`].
+    Parameter,
+    /// Allocated by the first `Accumulate` of a step and released by `Release`.
+    Gradient,
+    /// Zero before the first step.
+    Optimizer,
+    /// Filled before setup from the archive, like a parameter, and never trained.
+    Buffer,
+    /// The global batch of an input, set before each step.
+    Input,
+    /// Written by a setup function.
+    Constant,
+    /// Scalars such as the loss and the number of valid tokens; zero at the beginning of every step.
+    Scalar,
+}
+
+/// A slot of a micro-batch's frame.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Slot {
+    pub ty: TensorType,
+    /// The value whose storage this one shares (a view), if it owns none itself.
+    pub alias: Option<Value>,
+}
+
+/// A parameter or buffer: which global it fills and where its box of values lies.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Parameter {
+    pub global: GlobalId,
+    /// The model's own names for it: the canonical one first, then tied ones.
+    pub names: Vec<String>,
+    pub trainable: bool,
+    /// Where the archive keeps the values; absent for archives without weights.
+    pub source: Option<Source>,
+    pub init: Init,
+    pub placement: Placement,
+}
+
+/// Stored values inside the archive file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Source {
+    /// Byte offset in the archive file of element 0.
+    pub offset: u64,
+    pub dtype: DType,
+    /// Global shape and strides (in elements) as stored.
+    pub shape: Vec<i64>,
+    pub strides: Vec<i64>,
+}
+
+/// How `--init` fills a parameter; random numbers are keyed by the parameter's site and the global element index.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Init {
+    Normal {
+        std: f64,
+        site: u32,
+    },
+    Constant(f64),
+    /// Only the archive's own values will do (buffers).
+    Stored,
+}
+
+/// How a local tensor lies in the global one; `splits` is empty where the rank has all of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placement {
+    pub global_shape: Vec<i64>,
+    pub splits: Vec<Split>,
+}
+
+/// Dimension `dim` of global size N seen as `groups × parts × N/(groups·parts)`, of which one index of the middle
+/// factor is here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Split {
+    pub dim: usize,
+    pub groups: i64,
+    pub parts: i64,
+    pub part: Part,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Part {
+    /// This rank's coordinate on the axis.
+    Rank(i64),
+    /// The running micro-batch's number.
+    MicroBatch,
+}
+
+/// An input of the model. `global` holds the rank's batch of a whole step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Input {
+    pub name: String,
+    pub global: GlobalId,
+    /// Exclusive upper bound of legal values where an embedding is indexed by it.
+    pub limit: Option<i64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Function {
+    pub name: String,
+    pub kind: FunctionKind,
+    pub body: Vec<Instr>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FunctionKind {
+    /// Constants, once.
+    Setup,
+    /// What depends on the inputs alone and must be known over all micro-batches: token counts.
+    Prologue,
+    Forward,
+    Backward,
+    /// Clipping and the update; parameter gradients are complete before it runs.
+    Optimizer,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Call {
+    pub function: u32,
+    pub micro_batch: u32,
+}
+
+/// One operation. Results go to `outs`; `free` lists the locals that no later instruction reads.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Instr {
+    pub op: Op,
+    pub args: Vec<Arg>,
+    /// Arguments by the schema's name, after the positional ones.
+    pub named: Vec<(String, Arg)>,
+    /// One entry per result of the operator; `None` drops it.
+    pub outs: Vec<Option<Value>>,
+    pub free: Vec<LocalId>,
+    pub origin: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Op {
+    /// An ATen operator by qualified name and overload (`aten::add.Tensor`; no dot for the default overload), called
+    /// below autograd. `args` follow the operator's schema in order, `named` are given by name; what neither names
+    /// takes the schema's default (the worker fills it in while preparing the call).
+    Aten(String),
+    /// The running micro-batch's rows of an input's global batch: `args[0]` is the input's global.
+    MicroBatch,
+    /// `args[0] · mask / (1 − p)`, the mask keyed by (seed, step, site, global element index). Its own derivative.
+    Dropout {
+        site: u32,
+        p: f64,
+        placement: Placement,
+    },
+    /// `outs[0] (a global) += args[0]`; the first of a step takes the value as it is. Takes over the slot's storage
+    /// where `args[0]` is freed by this instruction.
+    Accumulate,
+    /// `outs[0] (a global) = args[0]`.
+    Store,
+    /// Drop the storage of the globals in `args` (gradients after the update).
+    Release,
+    /// Gradients of an operator that has no derivative entry, by running it again under autograd. `args` are the
+    /// operator's arguments, then one gradient per result (`None`: zero); `outs` one per argument that is a tensor
+    /// (`None`: not wanted).
+    Vjp { op: String, results: u32 },
+}
+
+/// An argument of an instruction. Types follow the operator's schema; enumerations (layout, device, memory format)
+/// are always `None`, the device of the rank.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Arg {
+    None,
+    Value(Value),
+    Values(Vec<Option<Value>>),
+    Int(i64),
+    Float(#[serde(with = "number")] f64),
+    Bool(bool),
+    Ints(Vec<i64>),
+    Floats(#[serde(with = "number::list")] Vec<f64>),
+    Bools(Vec<bool>),
+    DType(DType),
+    Str(String),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Value {
+    Global(GlobalId),
+    Local(LocalId),
+}
+
+fn check_version(found: u32) -> Result<(), String> {
+    if found == VERSION {
+        return Ok(());
+    }
+    Err(format!(
+        "program version {found} where this worker runs version {VERSION}; compile it again"
+    ))
+}
+
+impl Program {
+    /// Writes the versioned JSON form.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("a program has no maps with odd keys")
+    }
+
+    /// Reads the JSON form; refuses other versions before looking at anything else.
+    pub fn from_json(text: &str) -> Result<Program, String> {
+        #[derive(Deserialize)]
+        struct Version {
+            version: u32,
+        }
+        let found: Version =
+            serde_json::from_str(text).map_err(|e| format!("not a program: {e}"))?;
+        check_version(found.version)?;
+        serde_json::from_str(text).map_err(|e| format!("damaged program: {e}"))
+    }
+
+    pub fn ty(&self, value: Value) -> &TensorType {
+        match value {
+            Value::Global(g) => &self.globals[g as usize].ty,
+            Value::Local(l) => &self.locals[l as usize].ty,
+        }
+    }
+}
+
+impl Instr {
+    /// Every value the instruction reads, in argument order.
+    pub fn reads(&self) -> impl Iterator<Item = Value> + '_ {
+        self.args
+            .iter()
+            .chain(self.named.iter().map(|(_, arg)| arg))
+            .flat_map(|arg| {
+                let (one, many): (Option<Value>, &[Option<Value>]) = match arg {
+                    Arg::Value(v) => (Some(*v), &[]),
+                    Arg::Values(vs) => (None, vs),
+                    _ => (None, &[]),
+                };
+                one.into_iter().chain(many.iter().copied().flatten())
+            })
+    }
+}

@@ -1,0 +1,132 @@
+//! The text form of a program: one line an instruction, for people and snapshots.
+
+use crate::{Arg, Function, Instr, Op, Program, Value};
+use std::fmt::{self, Display, Formatter, Write};
+
+impl Display for Program {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "program version {}, seed {}, {} micro-batches",
+            self.version, self.seed, self.micro_batches
+        )?;
+        for (i, global) in self.globals.iter().enumerate() {
+            writeln!(f, "@{i}: {} {:?} {}", global.ty, global.role, global.name)?;
+        }
+        for function in &self.functions {
+            writeln!(f, "\n{}: {:?}", function.name, function.kind)?;
+            self.write_body(function, f)?;
+        }
+        writeln!(f, "\nsetup: {}", self.calls(&self.setup))?;
+        writeln!(f, "step: {}", self.calls(&self.step))
+    }
+}
+
+impl Program {
+    fn write_body(&self, function: &Function, f: &mut Formatter<'_>) -> fmt::Result {
+        for instr in &function.body {
+            writeln!(f, "    {}", self.line(instr))?;
+        }
+        Ok(())
+    }
+
+    /// One instruction as a line: results and types, operator, arguments, frees, module.
+    pub fn line(&self, instr: &Instr) -> String {
+        let mut line = String::new();
+        for (i, out) in instr.outs.iter().enumerate() {
+            let comma = if i == 0 { "" } else { ", " };
+            match out {
+                Some(v @ Value::Local(_)) => write!(line, "{comma}{v}: {}", self.ty(*v)),
+                Some(v) => write!(line, "{comma}{v}"),
+                None => write!(line, "{comma}_"),
+            }
+            .expect("writing to a string");
+        }
+        if !instr.outs.is_empty() {
+            line.push_str(" = ");
+        }
+        let named = instr
+            .named
+            .iter()
+            .map(|(name, arg)| format!("{name}: {arg}"));
+        let args: Vec<String> = instr
+            .args
+            .iter()
+            .map(ToString::to_string)
+            .chain(named)
+            .collect();
+        write!(line, "{}({})", instr.op, args.join(", ")).expect("writing to a string");
+        if !instr.free.is_empty() {
+            let free: Vec<String> = instr.free.iter().map(|l| format!("%{l}")).collect();
+            write!(line, " free {}", free.join(" ")).expect("writing to a string");
+        }
+        let module = self
+            .origins
+            .get(instr.origin as usize)
+            .map_or("", |o| o.module.as_str());
+        if !module.is_empty() {
+            write!(line, "  # {module}").expect("writing to a string");
+        }
+        line
+    }
+
+    fn calls(&self, calls: &[crate::Call]) -> String {
+        let names: Vec<String> = calls
+            .iter()
+            .map(|c| {
+                format!(
+                    "{}({})",
+                    self.functions[c.function as usize].name, c.micro_batch
+                )
+            })
+            .collect();
+        names.join(" ")
+    }
+}
+
+impl Display for Value {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Global(g) => write!(f, "@{g}"),
+            Value::Local(l) => write!(f, "%{l}"),
+        }
+    }
+}
+
+impl Display for Op {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Op::Aten(name) => f.write_str(name.strip_prefix("aten::").unwrap_or(name)),
+            Op::MicroBatch => f.write_str("micro_batch"),
+            Op::Dropout { site, p, .. } => write!(f, "dropout[site {site}, p {p}]"),
+            Op::Accumulate => f.write_str("accumulate"),
+            Op::Store => f.write_str("store"),
+            Op::Release => f.write_str("release"),
+            Op::Vjp { op, .. } => write!(f, "vjp[{op}]"),
+        }
+    }
+}
+
+impl Display for Arg {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Arg::None => f.write_str("none"),
+            Arg::Value(v) => write!(f, "{v}"),
+            Arg::Values(vs) => {
+                let parts: Vec<String> = vs
+                    .iter()
+                    .map(|v| v.map_or_else(|| "none".to_owned(), |v| v.to_string()))
+                    .collect();
+                write!(f, "[{}]", parts.join(", "))
+            }
+            Arg::Int(i) => write!(f, "{i}"),
+            Arg::Float(x) => write!(f, "{x:?}"),
+            Arg::Bool(b) => write!(f, "{b}"),
+            Arg::Ints(v) => write!(f, "{v:?}"),
+            Arg::Floats(v) => write!(f, "{v:?}"),
+            Arg::Bools(v) => write!(f, "{v:?}"),
+            Arg::DType(d) => write!(f, "{d}"),
+            Arg::Str(s) => write!(f, "{s:?}"),
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! The program's validator.
+//!
+//! Checked: ids in range; a local is written once, read only after it was written and before it is freed, in the
+//! order of `step` for every micro-batch; a local is freed once and never while a view of it lives on in an
+//! instruction's arguments; dropout probabilities lie in [0, 1); placements split evenly. All faults are reported, not
+//! only the first.
+
+use crate::{Call, Function, Instr, Op, Placement, Program, Value};
+use std::collections::BTreeMap;
+
+/// One fault of a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    pub function: String,
+    pub instruction: Option<usize>,
+    pub message: String,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum State {
+    Live,
+    Freed,
+}
+
+/// All faults of `program`; empty means that the worker can run it without checking ids again.
+pub fn validate(program: &Program) -> Vec<Fault> {
+    let mut check = Check {
+        program,
+        faults: Vec::new(),
+        frames: BTreeMap::new(),
+    };
+    check.header();
+    if check.faults.is_empty() {
+        for call in program.setup.iter().chain(&program.step) {
+            check.call(*call);
+        }
+    }
+    check.faults
+}
+
+struct Check<'p> {
+    program: &'p Program,
+    faults: Vec<Fault>,
+    /// Per micro-batch: state of the locals written so far.
+    frames: BTreeMap<u32, BTreeMap<u32, State>>,
+}
+
+impl Check<'_> {
+    fn fault(&mut self, function: &str, instruction: Option<usize>, message: String) {
+        let fault = Fault {
+            function: function.to_owned(),
+            instruction,
+            message,
+        };
+        if !self.faults.contains(&fault) {
+            self.faults.push(fault);
+        }
+    }
+
+    fn header(&mut self) {
+        let program = self.program;
+        let globals = program.globals.len();
+        for p in &program.parameters {
+            if p.global as usize >= globals {
+                self.fault("parameters", None, format!("@{} does not exist", p.global));
+            }
+        }
+        let scalars = program.grad_norm.into_iter().chain([program.loss]);
+        for g in scalars.chain(program.inputs.iter().map(|i| i.global)) {
+            if g as usize >= globals {
+                self.fault("header", None, format!("@{g} does not exist"));
+            }
+        }
+        for (i, slot) in program.locals.iter().enumerate() {
+            if slot.alias.is_some_and(|a| !self.exists(a)) {
+                self.fault(
+                    "locals",
+                    None,
+                    format!("%{i} is a view of a value that does not exist"),
+                );
+            }
+        }
+        for call in program.setup.iter().chain(&program.step) {
+            if call.function as usize >= program.functions.len() {
+                self.fault(
+                    "calls",
+                    None,
+                    format!("function {} does not exist", call.function),
+                );
+            }
+            if call.micro_batch >= program.micro_batches {
+                self.fault(
+                    "calls",
+                    None,
+                    format!("micro-batch {} does not exist", call.micro_batch),
+                );
+            }
+        }
+        for function in &program.functions {
+            for (i, instr) in function.body.iter().enumerate() {
+                self.ids(function, i, instr);
+            }
+        }
+    }
+
+    fn exists(&self, value: Value) -> bool {
+        match value {
+            Value::Global(g) => (g as usize) < self.program.globals.len(),
+            Value::Local(l) => (l as usize) < self.program.locals.len(),
+        }
+    }
+
+    fn ids(&mut self, function: &Function, i: usize, instr: &Instr) {
+        let freed = instr.free.iter().map(|l| Value::Local(*l));
+        for value in instr
+            .reads()
+            .chain(instr.outs.iter().copied().flatten())
+            .chain(freed)
+        {
+            if !self.exists(value) {
+                self.fault(&function.name, Some(i), format!("{value} does not exist"));
+            }
+        }
+        if instr.origin as usize >= self.program.origins.len() {
+            self.fault(
+                &function.name,
+                Some(i),
+                format!("origin {} does not exist", instr.origin),
+            );
+        }
+        if let Op::Dropout { p, placement, .. } = &instr.op {
+            if !(0.0..1.0).contains(p) {
+                self.fault(
+                    &function.name,
+                    Some(i),
+                    format!("dropout probability {p} is not in [0, 1)"),
+                );
+            }
+            self.placement(function, i, placement);
+        }
+    }
+
+    fn placement(&mut self, function: &Function, i: usize, placement: &Placement) {
+        for split in &placement.splits {
+            let size = placement.global_shape.get(split.dim).copied();
+            let even = size.is_some_and(|n| {
+                split.groups >= 1
+                    && split.parts >= 1
+                    && split
+                        .groups
+                        .checked_mul(split.parts)
+                        .is_some_and(|k| n % k == 0)
+            });
+            if !even {
+                self.fault(
+                    &function.name,
+                    Some(i),
+                    format!("a split of dimension {} is not even", split.dim),
+                );
+            }
+        }
+    }
+
+    fn call(&mut self, call: Call) {
+        let function = &self.program.functions[call.function as usize];
+        let mut frame = self.frames.remove(&call.micro_batch).unwrap_or_default();
+        for (i, instr) in function.body.iter().enumerate() {
+            let locals = instr.reads().filter_map(|v| match v {
+                Value::Local(l) => Some(l),
+                Value::Global(_) => None,
+            });
+            for l in locals {
+                match frame.get(&l) {
+                    Some(State::Live) => {}
+                    Some(State::Freed) => self.fault(
+                        &function.name,
+                        Some(i),
+                        format!("%{l} is read after its last use"),
+                    ),
+                    None => self.fault(
+                        &function.name,
+                        Some(i),
+                        format!("%{l} is read before it is written"),
+                    ),
+                }
+            }
+            for out in instr.outs.iter().flatten() {
+                if let Value::Local(l) = out
+                    && frame.insert(*l, State::Live).is_some()
+                {
+                    self.fault(&function.name, Some(i), format!("%{l} is written twice"));
+                }
+            }
+            for l in &instr.free {
+                if frame.insert(*l, State::Freed) != Some(State::Live) {
+                    self.fault(
+                        &function.name,
+                        Some(i),
+                        format!("%{l} is freed while it is not live"),
+                    );
+                }
+            }
+        }
+        self.frames.insert(call.micro_batch, frame);
+    }
+}

@@ -1,0 +1,32 @@
+//! Builds the C++ shim against the libtorch that `torch-sys` found, and gives the worker a run path to it.
+//!
+//! The run path is a RUNPATH (new dtags), which `LD_LIBRARY_PATH` of another machine overrides.
+
+use std::env;
+use std::path::PathBuf;
+
+fn main() {
+    println!("cargo:rerun-if-changed=shim");
+    println!("cargo:rerun-if-env-changed=DEP_TCH_LIBTORCH_LIB");
+    let lib = PathBuf::from(env::var("DEP_TCH_LIBTORCH_LIB").expect("torch-sys tells where libtorch is"));
+    let include = lib.with_file_name("include");
+    cc::Build::new()
+        .cpp(true)
+        .std("c++20")
+        .opt_level(2)
+        .warnings(false)
+        .extra_warnings(false)
+        .flag("-fopenmp")
+        .include("shim")
+        // `-isystem`: libtorch's headers are not ours to warn about.
+        .flag("-isystem")
+        .flag(include.display().to_string())
+        .file("shim/operators.cpp")
+        .file("shim/allocator.cpp")
+        .compile("slapo_shim");
+    // After the shim, which needs them, whatever order the linker sees the other crates in.
+    for library in ["torch_cpu", "c10", "gomp"] {
+        println!("cargo:rustc-link-lib=dylib={library}");
+    }
+    println!("cargo:rustc-link-arg=-Wl,--enable-new-dtags,-rpath,{}", lib.display());
+}

@@ -1,0 +1,202 @@
+//! Which elements of a global tensor a local one holds, as runs of consecutive global indices.
+//!
+//! Local elements in row-major order fall into runs of one length, each consecutive in the global row-major order.
+//! Splits of one dimension nest in the order they are listed: each divides what the one before left. Knows nothing of
+//! tensors; read [`Geometry::for_each_run`] first.
+
+use slapo_program::{Part, Placement, Split};
+use std::ops::Range;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Length of a run; a local tensor has a whole number of them.
+    run: usize,
+    elements: usize,
+    /// Outer dimensions down to the innermost split one, outermost first; empty where the local tensor is the whole.
+    dims: Vec<Dim>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Dim {
+    /// Steps of this dimension over runs: its local size, or for the innermost split one its number of chunks.
+    steps: u64,
+    /// Local coordinates per step.
+    unit: u64,
+    /// Global elements between neighbouring coordinates.
+    stride: u64,
+    levels: Vec<Level>,
+}
+
+/// One split: local coordinate `g · chunk + r` was `(g · parts + part) · chunk + r`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Level {
+    chunk: u64,
+    parts: u64,
+    part: u64,
+}
+
+impl Geometry {
+    /// The geometry of a local tensor of `local` shape, for the given running micro-batch.
+    pub fn new(placement: &Placement, local: &[i64], micro_batch: u32) -> Result<Geometry, String> {
+        let elements = local.iter().product::<i64>() as usize;
+        let whole = Geometry { run: elements.max(1), elements, dims: Vec::new() };
+        let Some(innermost) = placement.splits.iter().map(|s| s.dim).max() else {
+            let declared = &placement.global_shape;
+            return if declared.is_empty() || declared == local {
+                Ok(whole)
+            } else {
+                Err(format!("{local:?} is not the whole of {declared:?}"))
+            };
+        };
+        let expected = local_shape(placement)?;
+        if expected != local {
+            return Err(format!("{local:?} is not the part {expected:?} of {:?}", placement.global_shape));
+        }
+        let mut stride: u64 = placement.global_shape[innermost + 1..].iter().map(|n| *n as u64).product();
+        let mut run = stride;
+        let mut dims = Vec::new();
+        for dim in (0..=innermost).rev() {
+            let levels = levels(placement, dim, micro_batch);
+            let size = local[dim] as u64;
+            let unit = if dim == innermost { levels.iter().map(|l| l.chunk).fold(0, gcd) } else { 1 };
+            if dim == innermost {
+                run *= unit;
+            }
+            dims.push(Dim { steps: size / unit.max(1), unit, stride, levels });
+            stride *= placement.global_shape[dim] as u64;
+        }
+        dims.reverse();
+        Ok(Geometry { run: (run as usize).max(1), elements, dims })
+    }
+
+    pub fn elements(&self) -> usize {
+        self.elements
+    }
+
+    /// Calls `body(local start, global start, length)` for every piece of a run inside `local`, in order.
+    pub fn for_each_run(&self, local: Range<usize>, mut body: impl FnMut(usize, u64, usize)) {
+        let mut at = local.start;
+        while at < local.end {
+            let within = at % self.run;
+            let length = (self.run - within).min(local.end - at);
+            body(at, self.start((at / self.run) as u64) + within as u64, length);
+            at += length;
+        }
+    }
+
+    /// Global index of the first element of a run.
+    fn start(&self, run: u64) -> u64 {
+        let mut rest = run;
+        let mut index = 0;
+        for dim in self.dims.iter().rev() {
+            index += dim.lift(rest % dim.steps * dim.unit) * dim.stride;
+            rest /= dim.steps;
+        }
+        index
+    }
+}
+
+impl Dim {
+    /// Global coordinate of a local one.
+    fn lift(&self, local: u64) -> u64 {
+        self.levels
+            .iter()
+            .rev()
+            .fold(local, |at, level| (at / level.chunk * level.parts + level.part) * level.chunk + at % level.chunk)
+    }
+}
+
+/// Shape of a part; splits must divide evenly.
+pub fn local_shape(placement: &Placement) -> Result<Vec<i64>, String> {
+    let mut shape = placement.global_shape.clone();
+    for split in &placement.splits {
+        let size = shape
+            .get_mut(split.dim)
+            .ok_or_else(|| format!("dimension {} of {:?} does not exist", split.dim, placement.global_shape))?;
+        let ways = split.groups.checked_mul(split.parts).filter(|n| *n > 0 && *size % n == 0);
+        if ways.is_none() {
+            return Err(format!("{size} does not split into {} groups of {} parts", split.groups, split.parts));
+        }
+        *size /= split.parts;
+    }
+    Ok(shape)
+}
+
+/// The index of the middle factor that is here.
+pub fn part(split: &Split, micro_batch: u32) -> i64 {
+    match split.part {
+        Part::Rank(rank) => rank,
+        Part::MicroBatch => i64::from(micro_batch),
+    }
+}
+
+fn levels(placement: &Placement, dim: usize, micro_batch: u32) -> Vec<Level> {
+    let mut size = placement.global_shape[dim] as u64;
+    let splits = placement.splits.iter().filter(|s| s.dim == dim);
+    splits
+        .map(|split| {
+            let (groups, parts) = (split.groups as u64, split.parts as u64);
+            let chunk = size / (groups * parts);
+            size /= parts;
+            Level { chunk: chunk.max(1), parts, part: part(split, micro_batch) as u64 }
+        })
+        .collect()
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn split(dim: usize, groups: i64, parts: i64, rank: i64) -> Split {
+        Split { dim, groups, parts, part: Part::Rank(rank) }
+    }
+
+    fn indices(shape: &[i64], splits: Vec<Split>) -> Vec<u64> {
+        let placement = Placement { global_shape: shape.to_vec(), splits };
+        let local = local_shape(&placement).expect("splits evenly");
+        let geometry = Geometry::new(&placement, &local, 0).expect("fits");
+        let mut found = Vec::new();
+        // Uneven pieces, as threads would cut them.
+        let cuts = [0, geometry.elements() / 3, geometry.elements()];
+        for cut in cuts.windows(2) {
+            geometry.for_each_run(cut[0]..cut[1], |_, start, length| {
+                found.extend(start..start + length as u64);
+            });
+        }
+        found
+    }
+
+    #[test]
+    fn rows_columns_and_groups() {
+        assert_eq!(indices(&[4, 3], vec![split(0, 1, 2, 1)]), [6, 7, 8, 9, 10, 11]);
+        assert_eq!(indices(&[2, 4], vec![split(1, 1, 2, 1)]), [2, 3, 6, 7]);
+        assert_eq!(indices(&[8], vec![split(0, 2, 2, 0)]), [0, 1, 4, 5]);
+        assert_eq!(indices(&[2, 2, 2], vec![split(0, 1, 2, 1), split(2, 1, 2, 0)]), [4, 6]);
+    }
+
+    #[test]
+    fn splits_of_one_dimension_nest() {
+        assert_eq!(indices(&[8], vec![split(0, 1, 2, 1), split(0, 1, 2, 0)]), [4, 5]);
+        assert_eq!(indices(&[12], vec![split(0, 3, 2, 1), split(0, 1, 2, 1)]), [7, 10, 11]);
+    }
+
+    #[test]
+    fn ranks_partition_the_whole() {
+        let mut all: Vec<u64> = (0..6)
+            .flat_map(|rank| indices(&[4, 12, 5], vec![split(0, 1, 2, rank / 3), split(1, 2, 3, rank % 3)]))
+            .collect();
+        all.sort_unstable();
+        assert_eq!(all, (0..240).collect::<Vec<u64>>());
+    }
+
+    #[test]
+    fn a_part_of_the_wrong_shape_is_refused() {
+        let placement = Placement { global_shape: vec![4, 3], splits: vec![split(0, 1, 2, 0)] };
+        let error = Geometry::new(&placement, &[4, 3], 0).expect_err("the whole is not the half");
+        assert_eq!(error, "[4, 3] is not the part [2, 3] of [4, 3]");
+    }
+}

@@ -1,0 +1,305 @@
+//! The command line: every flag once, with its help.
+//!
+//! Imports clap and nothing of ours, so that completions and the man page come from the same definitions. What a value
+//! means, and its default where it depends on the model, is decided by the command. Read [`Args`] first.
+
+use clap::{ArgAction, Args as Group, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// Compiles schedules for PyTorch models and trains them on libtorch.
+///
+/// A schedule (`.slapo`) says how a model is executed; the model itself, exported once with `torch.export`, is never
+/// edited. Where a schedule is expected, a `.pt2` alone means the empty schedule.
+#[derive(Debug, Parser)]
+#[command(name = "slapoc", version, propagate_version = true, max_term_width = 110, disable_help_subcommand = true)]
+#[command(after_help = EXIT_CODES)]
+pub struct Args {
+    #[command(flatten)]
+    pub global: Global,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 nothing to report, 1 errors in the schedule, 2 the job could not be done (usage, files, no worker),
+3 a worker failed, 101 a bug in slapoc, 130 interrupted.
+
+    slapoc check examples/gpt2/recompute.slapo
+    slapoc apply examples/gpt2/recompute.slapo
+    slapoc train examples/gpt2/recompute.slapo --data examples/gpt2/corpus.txt --steps 50";
+
+#[derive(Debug, Group)]
+#[command(next_help_heading = "Global options")]
+pub struct Global {
+    /// When to use colours; `auto` honours NO_COLOR and CLICOLOR_FORCE
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    pub color: Color,
+    /// Only results and errors
+    #[arg(short, long, global = true)]
+    pub quiet: bool,
+    /// Say more; repeat for still more
+    #[arg(short, long, global = true, action = ArgAction::Count, conflicts_with = "quiet")]
+    pub verbose: u8,
+    /// How to show diagnostics and results
+    #[arg(long, global = true, value_name = "FORMAT", default_value = "human")]
+    pub message_format: MessageFormat,
+    /// Change to this folder first
+    #[arg(short = 'C', long, global = true, value_name = "DIR")]
+    pub directory: Option<PathBuf>,
+    /// No progress bar, even on a terminal
+    #[arg(long, global = true)]
+    pub no_progress: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Color {
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum MessageFormat {
+    /// Excerpts with labels
+    Human,
+    /// One line each
+    Short,
+    /// One JSON object a line, on standard output
+    Json,
+    /// Annotations for GitHub's workflow logs, on standard output
+    Github,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Check a schedule against its model; no side effects
+    Check(Check),
+    /// Compile, and show what the schedule changes
+    Apply(Apply),
+    /// Train
+    Train(Box<Train>),
+    /// Show a model: modules, parameters, inputs, operators
+    Inspect(Inspect),
+    /// Explain a diagnostic's code or a primitive
+    Explain(Explain),
+    /// What slapoc finds on this machine, for bug reports
+    Doctor(Doctor),
+    /// Print a script that completes this command line
+    Completions(Completions),
+    /// Print the manual page
+    Man,
+}
+
+/// What is compiled, and for which sizes.
+#[derive(Debug, Group)]
+pub struct Source {
+    /// A schedule, or a model alone for the empty schedule
+    #[arg(value_name = "SCHEDULE.slapo|MODEL.pt2")]
+    pub path: PathBuf,
+    /// Use this model instead of the schedule's own
+    #[arg(long, value_name = "MODEL.pt2")]
+    pub model: Option<PathBuf>,
+    /// Rows of one step, over all ranks and micro-batches
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(1..))]
+    pub batch: Option<i64>,
+    /// Length of the sequence
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(1..))]
+    pub seq: Option<i64>,
+    /// Number of ranks; axes that are `auto` take what the others leave
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(1..))]
+    pub world: Option<i64>,
+}
+
+/// Choices of a run that change what is compiled.
+#[derive(Debug, Group)]
+pub struct Compile {
+    /// Treat every dropout probability as 0
+    #[arg(long)]
+    pub no_dropout: bool,
+    /// Compute in this type instead of the model's floating-point types
+    #[arg(long, value_name = "TYPE")]
+    pub dtype: Option<FloatType>,
+    #[arg(long, default_value = "adamw")]
+    pub optimizer: Optimizer,
+    /// Learning rate
+    #[arg(long, value_name = "X", default_value_t = 1e-3, value_parser = not_negative)]
+    pub lr: f64,
+    /// Default 0.01 for adamw, 0 for sgd
+    #[arg(long, value_name = "X", value_parser = not_negative)]
+    pub weight_decay: Option<f64>,
+    /// Decay rates of adamw's two moments
+    #[arg(long, value_name = "A,B", default_value = "0.9,0.999", value_parser = betas)]
+    pub betas: Betas,
+    /// Added to adamw's denominator
+    #[arg(long, value_name = "X", default_value_t = 1e-8, value_parser = not_negative)]
+    pub eps: f64,
+    /// Scale all gradients together to this norm at most
+    #[arg(long, value_name = "NORM", value_parser = positive)]
+    pub clip: Option<f64>,
+    /// Decides initial values and dropout
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+}
+
+#[derive(Debug, Group)]
+pub struct Check {
+    #[command(flatten)]
+    pub source: Source,
+}
+
+#[derive(Debug, Group)]
+pub struct Apply {
+    #[command(flatten)]
+    pub source: Source,
+    #[command(flatten, next_help_heading = "Training options")]
+    pub compile: Compile,
+    /// Print one stage of the compilation instead of the report
+    #[arg(long, value_name = "STAGE")]
+    pub emit: Option<Stage>,
+    /// Leave out statements of the entry behind this line
+    #[arg(long, value_name = "LINE", value_parser = clap::value_parser!(u32).range(1..))]
+    pub until: Option<u32>,
+    /// Write program.json, steps.json and report.json into this folder
+    #[arg(short, long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Stage {
+    /// What the schedule does, one primitive on one target a line
+    Steps,
+    /// The model's graph with concrete sizes
+    Graph,
+    /// Forward and backward
+    Joint,
+    /// What a rank executes
+    Program,
+    /// The same as the worker reads it
+    ProgramJson,
+}
+
+#[derive(Debug, Group)]
+pub struct Train {
+    #[command(flatten)]
+    pub source: Source,
+    /// Text (every byte a token), or .safetensors with one tensor per input
+    #[arg(long, value_name = "FILE")]
+    pub data: PathBuf,
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
+    pub steps: u64,
+    #[command(flatten, next_help_heading = "Training options")]
+    pub compile: Compile,
+    /// Initialise parameters (normal 0.02, biases 0, norm weights 1) instead of reading the model's weights
+    #[arg(long)]
+    pub init: bool,
+    /// Threads per rank
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub threads: Option<u32>,
+    /// Equal bits on every run: one thread, fixed orders of summation
+    #[arg(long, conflicts_with = "threads")]
+    pub deterministic: bool,
+    /// Write the first step's gradients, before clipping
+    #[arg(long, value_name = "FILE.safetensors", help_heading = "Output files")]
+    pub dump_gradients: Option<PathBuf>,
+    /// Write the trained parameters
+    #[arg(long, value_name = "FILE.safetensors", help_heading = "Output files")]
+    pub save: Option<PathBuf>,
+    /// Write every event as a JSON line
+    #[arg(long, value_name = "FILE.jsonl", help_heading = "Output files")]
+    pub log: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FloatType {
+    #[value(name = "f64", alias = "float64", alias = "double")]
+    F64,
+    #[value(name = "f32", alias = "float32", alias = "float")]
+    F32,
+    #[value(name = "bf16", alias = "bfloat16")]
+    BF16,
+    #[value(name = "f16", alias = "float16", alias = "half")]
+    F16,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Optimizer {
+    #[value(name = "adamw")]
+    AdamW,
+    #[value(name = "sgd")]
+    Sgd,
+}
+
+/// `0.9,0.999`
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Betas(pub f64, pub f64);
+
+#[derive(Debug, Group)]
+pub struct Inspect {
+    #[arg(value_name = "MODEL.pt2")]
+    pub model: PathBuf,
+    /// The same as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Only the inputs and outputs of this module, as `input(n)` and `output(n)` count them
+    #[arg(long, value_name = "PATH", conflicts_with = "json")]
+    pub module: Option<String>,
+}
+
+#[derive(Debug, Group)]
+pub struct Explain {
+    /// S0601, checkpoint, …; everything there is if left out
+    #[arg(value_name = "CODE|PRIMITIVE")]
+    pub topic: Option<String>,
+}
+
+#[derive(Debug, Group)]
+pub struct Doctor {
+    /// The same as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Group)]
+pub struct Completions {
+    pub shell: clap_complete::Shell,
+}
+
+fn number(text: &str) -> Result<f64, String> {
+    text.parse().map_err(|_| format!("`{text}` is not a number"))
+}
+
+fn not_negative(text: &str) -> Result<f64, String> {
+    let value = number(text)?;
+    let legal = value.is_finite() && value >= 0.0;
+    legal.then_some(value).ok_or_else(|| "must be 0 or more".to_owned())
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    let value = number(text)?;
+    let legal = value.is_finite() && value > 0.0;
+    legal.then_some(value).ok_or_else(|| "must be more than 0".to_owned())
+}
+
+fn betas(text: &str) -> Result<Betas, String> {
+    let (first, second) = text.split_once(',').ok_or("wants two numbers, such as 0.9,0.999")?;
+    let (first, second) = (number(first.trim())?, number(second.trim())?);
+    let legal = [first, second].iter().all(|beta| (0.0..1.0).contains(beta));
+    legal.then_some(Betas(first, second)).ok_or_else(|| "both must be at least 0 and below 1".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn definitions_do_not_contradict_each_other() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn decay_rates_come_in_pairs_below_one() {
+        assert_eq!(betas("0.9, 0.95"), Ok(Betas(0.9, 0.95)));
+        assert!(betas("0.9").is_err() && betas("0.9,1").is_err() && betas("a,b").is_err());
+    }
+}

@@ -1,0 +1,81 @@
+//! Why a command ends without having done its job, and the exit codes.
+//!
+//! A [`Failure`] is about the job: files, usage, workers. What is wrong *in* a user's schedule is a
+//! [`slapo_syntax::Diagnostic`], which has a code and a place.
+
+use slapo_syntax::ModelExcerpt;
+use std::fmt::Display;
+use std::process::ExitCode;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    Done,
+    /// Errors in the user's schedule.
+    Findings,
+    /// Usage, missing or broken files, no worker.
+    NotDone,
+    WorkerFailed,
+    Interrupted,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(match exit {
+            Exit::Done => 0,
+            Exit::Findings => 1,
+            Exit::NotDone => 2,
+            Exit::WorkerFailed => 3,
+            Exit::Interrupted => 130,
+        })
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Failure {
+    pub exit: Exit,
+    /// One line that stands alone; empty where there is nobody to tell.
+    pub message: String,
+    pub notes: Vec<String>,
+    pub helps: Vec<String>,
+    /// The model's own line that it happened on.
+    pub excerpt: Option<ModelExcerpt>,
+}
+
+pub type Result<T> = std::result::Result<T, Failure>;
+
+impl Failure {
+    pub fn new(exit: Exit, message: impl Into<String>) -> Failure {
+        Failure { exit, message: message.into(), notes: Vec::new(), helps: Vec::new(), excerpt: None }
+    }
+
+    /// The job could not be done.
+    pub fn not_done(message: impl Into<String>) -> Failure {
+        Failure::new(Exit::NotDone, message)
+    }
+
+    /// Whoever read standard output has gone: nothing is wrong.
+    pub fn nobody_listens() -> Failure {
+        Failure::new(Exit::Done, "")
+    }
+
+    pub fn note(mut self, text: impl Into<String>) -> Failure {
+        self.notes.push(text.into());
+        self
+    }
+
+    pub fn help(mut self, text: impl Into<String>) -> Failure {
+        self.helps.push(text.into());
+        self
+    }
+}
+
+/// Says what was being done when an error came.
+pub trait Context<T> {
+    fn context(self, doing: impl Display) -> Result<T>;
+}
+
+impl<T, E: Display> Context<T> for std::result::Result<T, E> {
+    fn context(self, doing: impl Display) -> Result<T> {
+        self.map_err(|e| Failure::not_done(format!("cannot {doing}: {e}")))
+    }
+}

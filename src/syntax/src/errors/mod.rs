@@ -1,0 +1,138 @@
+//! What is wrong with a tree, in our own words.
+//!
+//! The parser never speaks: it marks places with nodes that exist only for that (*explained* kinds) or leaves text
+//! without structure. This walk turns each mark into one diagnostic. One mistake gives one error: nothing inside a
+//! marked piece is looked at again, and what merely continues a broken line is left alone (`lines::continues`).
+//! Read `collect` first; `forms`, `tokens`, `blocks` and `lines` hold the messages.
+
+mod blocks;
+mod forms;
+mod lines;
+mod tokens;
+mod words;
+
+use crate::code::Code;
+use crate::diagnostic::Diagnostic;
+use crate::kind::SyntaxKind as K;
+use crate::span::Span;
+use crate::tree::{SyntaxNode, SyntaxToken, Tree};
+
+/// All diagnostics of a tree, in source order.
+pub(crate) fn collect(tree: &Tree) -> Vec<Diagnostic> {
+    let mut errors = Errors { out: Vec::new() };
+    errors.walk(tree.root());
+    blocks::unclosed(tree, &mut errors.out);
+    drop_commas_beside_strings(tree.text(), &mut errors.out);
+    errors.out.sort_by_key(Diagnostic::span);
+    errors.out
+}
+
+struct Errors {
+    out: Vec<Diagnostic>,
+}
+
+impl Errors {
+    fn walk(&mut self, node: SyntaxNode<'_>) {
+        let mut stack = vec![node];
+        while let Some(node) = stack.pop() {
+            if self.visit(node) {
+                stack.extend(node.children().rev());
+            }
+        }
+    }
+
+    /// Reports what this node says; whether to look below it.
+    fn visit(&mut self, node: SyntaxNode<'_>) -> bool {
+        match node.kind() {
+            K::BadItem | K::BadStmt => self.add(lines::broken_line(node)),
+            K::BadHead => self.add(lines::broken_head(node)),
+            K::Misplaced => self.add(blocks::misplaced(node)),
+            K::Junk => self.add(Some(blocks::junk(node))),
+            K::TooDeep => self.add_once(crate::parse::depth_error(first_span(node))),
+            K::BadFile => {}
+            K::BadBlock if words::declares_structure(node) => {
+                self.add(node.child(K::BadHead).and_then(lines::broken_head));
+            }
+            _ if lines::continues(node) => {}
+            _ => {
+                self.add(forms::explain(node));
+                self.add(blocks::explain(node));
+                node.tokens().for_each(|token| tokens::explain(token, &mut self.out));
+                return true;
+            }
+        }
+        false
+    }
+
+    fn add(&mut self, found: Option<Diagnostic>) {
+        self.out.extend(found);
+    }
+
+    fn add_once(&mut self, found: Diagnostic) {
+        if !self.out.iter().any(|earlier| earlier.code == found.code) {
+            self.out.push(found);
+        }
+    }
+}
+
+/// A quote too many turns text into strings and strings into text; the commas that then seem to be missing on its line
+/// say nothing.
+fn drop_commas_beside_strings(text: &str, out: &mut Vec<Diagnostic>) {
+    let line = |error: &Diagnostic| {
+        let start = error.span().map_or(0, |span| span.start as usize);
+        text[..start].rfind('\n')
+    };
+    let unclosed: Vec<_> = out.iter().filter(|error| error.code == Code::UnclosedString).map(line).collect();
+    if unclosed.is_empty() {
+        return;
+    }
+    out.retain(|error| error.code != Code::MissingComma || !unclosed.contains(&line(error)));
+}
+
+/// The first token of a node, for errors about all of it.
+fn first_span(node: SyntaxNode<'_>) -> Span {
+    node.first_token().map_or(node.span(), SyntaxToken::span)
+}
+
+/// The token before a place that is not trivia.
+fn token_before(tree: &Tree, offset: u32) -> Option<SyntaxToken<'_>> {
+    let mut at = offset.checked_sub(1)?;
+    loop {
+        let token = tree.token_at(at)?;
+        if !token.kind().is_trivia() {
+            return Some(token);
+        }
+        at = token.start().checked_sub(1)?;
+    }
+}
+
+/// The token at or behind a place that is not trivia.
+fn token_behind(tree: &Tree, offset: u32) -> Option<SyntaxToken<'_>> {
+    let mut at = offset;
+    while (at as usize) < tree.text().len() {
+        let token = tree.token_at(at)?;
+        if !token.kind().is_trivia() && token.start() >= offset {
+            return Some(token);
+        }
+        at = token.end();
+    }
+    None
+}
+
+/// The white space that the line around a place begins with.
+fn indentation(text: &str, offset: u32) -> &str {
+    let start = text[..offset as usize].rfind(['\n', '\r']).map_or(0, |newline| newline + 1);
+    let line = &text[start..];
+    &line[..line.len() - line.trim_start_matches([' ', '\t']).len()]
+}
+
+/// A piece of text as messages quote it: in back-ticks, cut when long.
+fn quoted(text: &str) -> String {
+    const LIMIT: usize = 30;
+    let text = text.lines().next().unwrap_or("");
+    if text.chars().count() <= LIMIT {
+        return format!("`{text}`");
+    }
+    let cut: String = text.chars().take(LIMIT - 3).collect();
+    format!("`{cut}...`")
+}

@@ -1,0 +1,228 @@
+//! No text may make the parser panic, lose a byte, take long, or report one edit many times.
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use slapo_syntax::{Code, FileId, parse};
+use support::{checked, schedules};
+
+/// One edit in a right file gives at most this many errors.
+const WORST: usize = 5;
+
+/// A generator of numbers that are the same in every run (splitmix64).
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        (self.next() % limit as u64) as usize
+    }
+}
+
+fn good(name: &str) -> String {
+    let found = schedules("good").into_iter().find(|(known, _)| known == name);
+    found.unwrap_or_else(|| panic!("no {name}")).1
+}
+
+fn edited(text: &str, what: &dyn Fn() -> String) {
+    let started = Instant::now();
+    let found = checked(text).diagnostics;
+    let taken = started.elapsed();
+    let places: Vec<_> = found.iter().map(|error| (error.code.id(), &error.message)).collect();
+    assert!(found.len() <= WORST, "{} errors after {}: {places:#?}\n{text}", found.len(), what());
+    assert!(taken < Duration::from_secs(4), "{taken:?} after {}", what());
+}
+
+#[test]
+fn every_prefix_parses() {
+    for name in ["knobs.slapo", "by_class.slapo"] {
+        let text = good(name);
+        for (at, _) in text.char_indices() {
+            edited(&text[..at], &|| format!("{name} cut at {at}"));
+        }
+    }
+}
+
+#[test]
+fn every_character_can_be_missing() {
+    for (name, stride) in [("knobs.slapo", 1), ("by_class.slapo", 1), ("t5.slapo", 5)] {
+        let text = good(name);
+        for (at, c) in text.char_indices().step_by(stride) {
+            let without = format!("{}{}", &text[..at], &text[at + c.len_utf8()..]);
+            edited(&without, &|| format!("{name} without {c:?} at {at}"));
+        }
+    }
+}
+
+#[test]
+fn anything_can_be_inserted_anywhere() {
+    let pieces = ["(", ")", "[", "]", "{", "}", "\"", "'", ".", ",", ";", "\n", "#", "=", "a ", "ü", " in ", "else {"];
+    for (name, stride) in [("by_class.slapo", 7), ("knobs.slapo", 11), ("odd_names.slapo", 13)] {
+        let text = good(name);
+        for piece in pieces {
+            for (at, _) in text.char_indices().step_by(stride) {
+                let with = format!("{}{piece}{}", &text[..at], &text[at..]);
+                edited(&with, &|| format!("{name} with {piece:?} at {at}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn random_bytes_parse() {
+    let mut numbers = Numbers(1);
+    for _ in 0..400 {
+        let bytes: Vec<u8> = (0..numbers.below(300)).map(|_| numbers.next() as u8).collect();
+        checked(&String::from_utf8_lossy(&bytes));
+    }
+}
+
+#[test]
+fn random_tokens_parse() {
+    let pieces = [
+        "schedule ", "main", "(", ")", "{", "}", "[", "]", "\n", " ", "let ", "for ", " in ", "if ", "else ", "try ",
+        "require ", "x", ".", "..", ".*", ".**", ".{", ",", ":", "=", "==", "+", "-", "not ", "^", "1", "2.5", "10MiB",
+        "\"a\"", "\"", "#c\n", "mesh {", "pattern ", "use ", "knob ", "type ", "?", "where ", ";", "&&", "**", "//",
+        "\r\n", "\t", "é", "nested item", "true",
+    ];
+    let mut numbers = Numbers(2);
+    for _ in 0..600 {
+        let text: String = (0..numbers.below(120)).map(|_| pieces[numbers.below(pieces.len())]).collect();
+        checked(&text);
+    }
+}
+
+/// Shapes that nest: what opens a level, what stands inside, what closes it.
+const SHAPES: &[(&str, &str, &str, &str)] = &[
+    ("let x = ", "(", "1", ")"),
+    ("let x = ", "[", "1", "]"),
+    ("let x = ", "f(", "1", ")"),
+    ("let x = ", "f(a: ", "1", ")"),
+    ("let x = ", "f(a b ", "1", ")"),
+    ("let x = ", "m.f(", "1", ")"),
+    ("let x = ", "a[", "1", "]"),
+    ("let x = ", "a[1 .. ", "1", "]"),
+    ("let x = ", "-(", "1", ")"),
+    ("let x = ", "(1 + ", "1", ")"),
+    ("let x = ", "[a where (", "1", ")]"),
+    ("type T = ", "[", "M", "]"),
+    ("type T = ", "{ a: ", "M", "}"),
+    ("schedule f(m: M) {\n", "if a {\n", "m.f()", "\n}\n"),
+    ("schedule f(m: M) {\n", "for a in b {", "m.f()", "}"),
+    ("schedule f(m: M) {\n", "if a {} else {", "m.f()", "}"),
+    ("schedule f(m: M) {\n", "if a {} else if b {", "m.f()", "} else {}"),
+    ("schedule f(m: M) {\n", "for a b {\n", "m f()", "\n} x\n"),
+    ("schedule f(m: M) {\n", "{", "m.f()", "}"),
+    ("schedule f(m: M) {\n", "while x { f(", "", ") }"),
+    ("", "schedule f(m: M) {\n", "", "}\n"),
+    ("", "f(m {\n", "", "}\n"),
+];
+
+fn nested(shape: &(&str, &str, &str, &str), depth: usize) -> String {
+    let (start, open, inside, close) = shape;
+    format!("{start}{}{inside}{}\n", open.repeat(depth), close.repeat(depth))
+}
+
+#[test]
+fn deep_nesting_is_quick() {
+    for shape in SHAPES {
+        let brackets = shape.1.matches(['(', '[', '{']).count() - shape.1.matches([')', ']', '}']).count();
+        let depth = 200 / brackets.max(1);
+        let full = nested(shape, depth);
+        let unclosed = nested(&(shape.0, shape.1, shape.2, ""), depth);
+        for text in [full, unclosed] {
+            let started = Instant::now();
+            let found = checked(&text).diagnostics;
+            assert!(started.elapsed() < Duration::from_secs(4), "{:?} for {shape:?}", started.elapsed());
+            assert!(found.iter().all(|error| error.code != Code::TooDeep), "{shape:?} is refused");
+            assert!(found.iter().all(|error| !error.message.contains("could not be parsed")), "{shape:?} gives up");
+        }
+    }
+}
+
+#[test]
+fn deeper_nesting_is_one_error() {
+    for depth in [10_000, 100_000] {
+        for open in ["(", "[", "{", "f(", "a[", "if x {\n", "schedule f(m: M) {\n", "m.{"] {
+            for start in ["", "let x = ", "schedule f(m: M) {\n"] {
+                let found = checked(&format!("{start}{}", open.repeat(depth))).diagnostics;
+                assert_eq!(found.len(), 1, "{open:?} behind {start:?}");
+                assert_eq!(found[0].code, Code::TooDeep);
+            }
+        }
+    }
+}
+
+#[test]
+fn long_chains_are_one_error() {
+    let chains = ["-", "not ", "!", "2 ^ ", "1 + ", "a.b + -", "a == ", "a.", "a[0]."];
+    for chain in chains {
+        let text = format!("let x = {}y\n", chain.repeat(20_000));
+        let started = Instant::now();
+        let found = checked(&text).diagnostics;
+        assert!(started.elapsed() < Duration::from_secs(20), "{:?} for {chain:?}", started.elapsed());
+        let deep = found.iter().filter(|error| error.code == Code::TooDeep).count();
+        assert_eq!(deep, 1, "{chain:?} gives {deep}");
+    }
+}
+
+#[test]
+fn broken_at_every_level_is_quick() {
+    for line in ["for a b {\n", "if a b {\n", "foo bar {\n", "for a in b { x y\n"] {
+        let text = format!("schedule f(m: M) {{\n{}m.f()\n{}}}\n", line.repeat(18), "} junk\n".repeat(18));
+        let started = Instant::now();
+        checked(&text);
+        assert!(started.elapsed() < Duration::from_secs(4), "{:?} for {line:?}", started.elapsed());
+    }
+}
+
+#[test]
+fn blank_lines_and_open_brackets_do_not_slow_it_down() {
+    let blank = "\n".repeat(20_000);
+    let texts = [
+        format!("schedule f(m: M) {{\n    m.f(){blank}    if a {{{blank}}}{blank}    m.g({blank}a,{blank})\n}}\n"),
+        format!("schedule f(m: M) {{\n{}}}\n", "    f(a,\n".repeat(100)),
+        format!("let x = \"{}\n", ")".repeat(20_000)),
+        format!("let x = {}\n", "\"a\" ".repeat(5_000)),
+        format!("let x = [{}]\n", "a, ".repeat(20_000)),
+        format!("schedule f(m: M) {{\n{}}}\n", "x y\n".repeat(2_000)),
+    ];
+    for text in texts {
+        let started = Instant::now();
+        checked(&text);
+        let start: String = text.chars().take(40).collect();
+        assert!(started.elapsed() < Duration::from_secs(10), "{:?} for {start:?}", started.elapsed());
+    }
+}
+
+#[test]
+fn line_endings_and_marks_are_kept() {
+    for (name, text) in schedules("good") {
+        let windows = text.replace('\n', "\r\n");
+        assert!(checked(&windows).is_ok(), "{name} with CRLF");
+        let marked = format!("\u{feff}{text}");
+        assert!(checked(&marked).is_ok(), "{name} with a byte-order mark");
+        assert!(checked(text.trim_end()).is_ok(), "{name} without its last newline");
+    }
+    assert!(checked("").is_ok());
+    assert!(checked("\u{feff}").is_ok());
+}
+
+#[test]
+fn a_long_file_parses_in_time() {
+    let all: String = schedules("good").into_iter().map(|(_, text)| text).collect();
+    let text = all.repeat(24);
+    let started = Instant::now();
+    let parsed = parse(FileId(0), &text);
+    let taken = started.elapsed();
+    println!("{} lines, {} bytes: {taken:?}", text.lines().count(), text.len());
+    assert!(parsed.is_ok());
+    assert!(taken < Duration::from_secs(20), "{taken:?}");
+}

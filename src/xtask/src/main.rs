@@ -1,0 +1,107 @@
+//! `cargo xtask`: the one task runner; the same commands here, on another machine and in CI.
+//!
+//! Owns what lies around `cargo`: where libtorch is, in which order things are built, and how long they took. Knows
+//! nothing of what the crates do. Read [`COMMANDS`] first.
+
+mod libtorch;
+mod stage;
+
+use stage::{Stages, cargo, root};
+use std::process::ExitCode;
+
+/// What failed, for people.
+type Result<T> = std::result::Result<T, String>;
+
+struct Command {
+    name: &'static str,
+    does: &'static str,
+    run: fn(&[String]) -> Result<()>,
+}
+
+const COMMANDS: [Command; 4] = [
+    Command { name: "setup", does: "find or download libtorch", run: setup },
+    Command { name: "demo", does: "build everything and train the example", run: demo },
+    Command { name: "test", does: "all checks, as CI runs them", run: test },
+    Command { name: "bench", does: "measure: `bench kernels`", run: bench },
+];
+
+/// What `demo` runs with `slapoc`, from the root of the repository.
+const DEMO: [&str; 6] =
+    ["train", "examples/gpt2/recompute.slapo", "--data", "examples/gpt2/corpus.txt", "--steps", "60"];
+
+/// Measurements by name.
+const BENCHES: [(&str, fn() -> Result<()>); 1] = [("kernels", bench_kernels)];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let command = arguments.first().and_then(|name| COMMANDS.iter().find(|c| c.name == name));
+    let Some(command) = command else {
+        eprintln!("usage: cargo xtask COMMAND\n");
+        for command in &COMMANDS {
+            eprintln!("    {:<8} {}", command.name, command.does);
+        }
+        return ExitCode::from(2);
+    };
+    match (command.run)(&arguments[1..]) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("xtask: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn setup(_: &[String]) -> Result<()> {
+    let mut stages = Stages::new();
+    stages.run("libtorch", libtorch::find)?;
+    stages.finish();
+    Ok(())
+}
+
+fn demo(_: &[String]) -> Result<()> {
+    let mut stages = Stages::new();
+    let libtorch = stages.run("libtorch", libtorch::find)?;
+    stages.run("build", || {
+        let mut build = cargo(&libtorch, &["build", "--release", "-p", "slapoc", "-p", "slapo-runtime"]);
+        stage::succeed(&mut build)
+    })?;
+    let built = stage::target_directory()?.join("release");
+    stages.run("train", || {
+        let mut train = std::process::Command::new(built.join("slapoc"));
+        train.args(DEMO).current_dir(root()).env("SLAPO_WORKER", built.join("slapo-worker"));
+        eprintln!("slapoc {}", DEMO.join(" "));
+        stage::succeed(&mut train)
+    })?;
+    stages.finish();
+    Ok(())
+}
+
+/// One profile throughout and always the whole workspace, so that nothing is built twice.
+fn test(_: &[String]) -> Result<()> {
+    let mut stages = Stages::new();
+    let libtorch = stages.run("libtorch", libtorch::find)?;
+    let worker = stage::target_directory()?.join("debug/slapo-worker");
+    for (name, arguments) in [
+        ("format", &["fmt", "--all", "--check"][..]),
+        ("lint", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
+        ("build", &["test", "--workspace", "--no-run"]),
+        ("test", &["test", "--workspace"]),
+    ] {
+        stages.run(name, || stage::succeed(cargo(&libtorch, arguments).env("SLAPO_WORKER", &worker)))?;
+    }
+    stages.finish();
+    Ok(())
+}
+
+fn bench(arguments: &[String]) -> Result<()> {
+    let named = arguments.first().and_then(|name| BENCHES.iter().find(|(known, _)| known == name));
+    let Some((_, run)) = named else {
+        let known: Vec<&str> = BENCHES.iter().map(|(name, _)| *name).collect();
+        return Err(format!("bench takes what to measure: {}", known.join(", ")));
+    };
+    run()
+}
+
+fn bench_kernels() -> Result<()> {
+    stage::succeed(&mut cargo(&libtorch::find()?, &["bench", "-p", "slapo-runtime"]))
+}

@@ -1,0 +1,78 @@
+//! Named stages with their times, and the commands they run.
+
+use crate::Result;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Runs stages one after the other and prints their times; a table of all of them at the end.
+pub struct Stages {
+    began: Instant,
+    times: Vec<(&'static str, Duration)>,
+}
+
+impl Stages {
+    pub fn new() -> Stages {
+        Stages { began: Instant::now(), times: Vec::new() }
+    }
+
+    pub fn run<T>(&mut self, name: &'static str, body: impl FnOnce() -> Result<T>) -> Result<T> {
+        eprintln!("==> {name}");
+        let began = Instant::now();
+        let result = body();
+        let took = began.elapsed();
+        let end = if result.is_ok() { "done" } else { "failed" };
+        eprintln!("    {name} {end} after {}", seconds(took));
+        self.times.push((name, took));
+        result.map_err(|message| format!("{name}: {message}"))
+    }
+
+    pub fn finish(self) {
+        eprintln!();
+        for (name, time) in &self.times {
+            eprintln!("    {name:<10} {:>9}", seconds(*time));
+        }
+        eprintln!("    {:<10} {:>9}", "total", seconds(self.began.elapsed()));
+    }
+}
+
+pub fn seconds(time: Duration) -> String {
+    format!("{:.1} s", time.as_secs_f64())
+}
+
+/// The root of the repository, wherever the command was called.
+pub fn root() -> PathBuf {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    manifest.ancestors().nth(2).unwrap_or(manifest).to_owned()
+}
+
+/// `cargo` in the root, with libtorch where its crates look for it.
+pub fn cargo(libtorch: &Path, arguments: &[&str]) -> Command {
+    let mut command = bare_cargo(arguments);
+    command.env("LIBTORCH", libtorch);
+    command
+}
+
+fn bare_cargo(arguments: &[&str]) -> Command {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(arguments).current_dir(root());
+    command
+}
+
+/// Runs a command with the terminal as it is.
+pub fn succeed(command: &mut Command) -> Result<()> {
+    let shown = command.get_program().to_string_lossy().into_owned();
+    let status = command.status().map_err(|e| format!("cannot start `{shown}`: {e}"))?;
+    if status.success() { Ok(()) } else { Err(format!("`{shown}` ended with {status}")) }
+}
+
+/// Where cargo puts what it builds.
+pub fn target_directory() -> Result<PathBuf> {
+    let output = bare_cargo(&["metadata", "--no-deps", "--format-version", "1"])
+        .output()
+        .map_err(|e| format!("cannot start cargo: {e}"))?;
+    let metadata = String::from_utf8_lossy(&output.stdout);
+    let found = metadata.split_once("\"target_directory\":\"").and_then(|(_, rest)| rest.split_once('"'));
+    found.map(|(path, _)| PathBuf::from(path)).ok_or_else(|| "cargo does not say where it builds".to_owned())
+}

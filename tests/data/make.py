@@ -1,0 +1,203 @@
+#!/usr/bin/env python3
+"""Make every archive the tests read: the small models, and the broken archives in `bad/`.
+
+    python tests/data/make.py            # from the repository's root; needs examples/gpt2/requirements.txt
+
+The same versions give the same bytes. `tests/oracles/make.py` comes after.
+"""
+
+import random
+import struct
+import subprocess
+import sys
+import warnings
+import zipfile
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = ROOT / "tests" / "data"
+BAD = DATA / "bad"
+EXPORT = ROOT / "examples" / "gpt2" / "export.py"
+sys.path.insert(0, str(EXPORT.parent))
+import export as exporter
+
+# `window` below is part of a storage on purpose.
+warnings.filterwarnings("ignore", message="No complete tensor found")
+
+MODELS = {
+    ROOT / "examples/gpt2/gpt2-tiny.pt2": "--layers 3 --width 64 --heads 4 --vocab 256 --positions 128 --dropout 0.1",
+    DATA / "gpt2-odd.pt2": "--layers 2 --width 20 --heads 4 --vocab 37 --positions 19 --dropout 0.1",
+    DATA / "bert-tiny.pt2": "--family bert --layers 2 --width 24 --heads 4 --vocab 41 --positions 19 --dropout 0.1",
+    DATA / "opt-tiny.pt2": "--family opt --layers 2 --width 24 --heads 4 --vocab 41 --positions 19 --dropout 0.1",
+}
+
+
+def main() -> None:
+    for file, options in MODELS.items():
+        subprocess.run([sys.executable, EXPORT, *options.split(), "-o", file], check=True)
+    save(Misc, DATA / "misc.pt2", vocab=23)
+    save(Counters, DATA / "counters.pt2", vocab=17)
+    BAD.mkdir(exist_ok=True)
+    make_inplace(BAD / "inplace.pt2")
+    make_ignored(BAD / "ignored.pt2")
+    save(Small, BAD / "small.pt2", vocab=7)
+    make_broken(BAD / "small.pt2")
+
+
+# Models of our own.
+
+
+class Misc(nn.Module):
+    """Operators that no model family here uses, in an order that has no meaning beyond the test.
+
+    `mix` is called twice; `gain` is a parameter of the root; `window` a buffer that is not saved, `offset` one that is.
+    """
+
+    def __init__(self, vocab: int = 23, width: int = 12):
+        super().__init__()
+        self.embed = nn.Embedding(vocab, width)
+        self.mix = nn.Conv1d(width, width, kernel_size=3, padding=1)
+        self.norm = nn.GroupNorm(3, width)
+        self.gain = nn.Parameter(torch.linspace(0.5, 1.5, width))
+        self.head = nn.Linear(width, vocab)
+        # A view that starts inside a longer storage.
+        self.register_buffer("window", torch.hann_window(width + 2)[1:-1], persistent=False)
+        self.register_buffer("offset", torch.full((width,), 0.125))
+
+    def forward(self, input_ids: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        x = self.embed(input_ids) * self.window + self.offset
+        x = x + 0.1 * torch.cumsum(x, dim=1)
+        x = self.norm(self.mix(x.transpose(1, 2)))
+        x = self.mix(F.softplus(x)).transpose(1, 2)
+        x = 0.5 * x * (1 + torch.erf(x * 0.7071067811865476))
+        variance, mean = torch.var_mean(x, dim=-1, keepdim=True, correction=0)
+        x = (x - mean) * torch.rsqrt(variance + 1e-5) * self.gain
+        logits = self.head(x * torch.tensor([1.25]))
+        picked = logits.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
+        return (torch.logsumexp(logits, dim=-1) - picked).mean(), logits
+
+
+class Counters(nn.Module):
+    """A model that changes its own buffers: batch normalisation in training mode, with running statistics."""
+
+    def __init__(self, vocab: int = 17, width: int = 10):
+        super().__init__()
+        self.embed = nn.Embedding(vocab, width)
+        self.norm = nn.BatchNorm1d(width)
+        self.head = nn.Linear(width, vocab)
+
+    def forward(self, input_ids: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        x = self.norm(self.embed(input_ids).transpose(1, 2)).transpose(1, 2)
+        logits = self.head(x)
+        return F.cross_entropy(logits.flatten(0, 1), labels.flatten()), logits
+
+
+class InPlace(nn.Module):
+    """An in-place addition that the export below leaves in the graph."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Embedding(7, 6)
+
+    def forward(self, input_ids: Tensor, labels: Tensor) -> Tensor:
+        logits = self.head(input_ids).clone()
+        logits.add_(1.0)
+        return F.cross_entropy(logits.flatten(0, 1), labels.flatten().clamp(max=5))
+
+
+class Small(nn.Module):
+    """The smallest model that trains; the broken archives are copies of it with one thing changed."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(7, 6)
+        self.head = nn.Linear(6, 7)
+
+    def forward(self, input_ids: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        logits = self.head(self.embed(input_ids))
+        return F.cross_entropy(logits.flatten(0, 1), labels.flatten()), logits
+
+
+def save(model_class: type[nn.Module], file: Path, vocab: int) -> None:
+    torch.manual_seed(1)
+    model = model_class().train()
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            nn.init.normal_(parameter, std=0.3)
+    sample = exporter.random_inputs(("input_ids", "labels"), vocab, 4, 8)
+    torch.export.save(exporter.export(model, sample, positions=64), file)
+    exporter.refuse_machine_paths(file)
+    print(f"{file.relative_to(ROOT)}: {file.stat().st_size:,} bytes")
+
+
+def make_inplace(file: Path) -> None:
+    """`torch.export.export` alone, without the decompositions that remove in-place operators."""
+    torch.manual_seed(1)
+    model = InPlace().train()
+    sample = exporter.random_inputs(("input_ids", "labels"), 6, 3, 4)
+    program = torch.export.export(model, (), sample)
+    assert any("add_" in str(node.target) for node in program.graph.nodes)
+    for node in program.graph.nodes:
+        exporter.tidy(node)
+    torch.export.save(program, file)
+    exporter.refuse_machine_paths(file)
+
+
+def make_ignored(file: Path) -> None:
+    """One tensor given as both inputs: the graph reads `labels` for both and ignores `input_ids`, without a word."""
+    torch.manual_seed(1)
+    sample = exporter.random_inputs(("input_ids", "labels"), 7, 4, 8)
+    sample["labels"] = sample["input_ids"]
+    torch.export.save(exporter.export(Small().train(), sample, positions=64), file)
+    exporter.refuse_machine_paths(file)
+
+
+# Archives that are not archives of a model, or not whole.
+
+
+def make_broken(good: Path) -> None:
+    content = good.read_bytes()
+    (BAD / "truncated.pt2").write_bytes(content[: len(content) * 2 // 3])
+    (BAD / "random.pt2").write_bytes(random.Random(0).randbytes(4096))
+    (BAD / "empty.pt2").write_bytes(b"")
+    entries = read(good)
+    write(BAD / "zip.pt2", {"hello.txt": b"a zip file, but no model\n"})
+    write(BAD / "noweights.pt2", {name: data for name, data in entries.items() if not name.endswith("/weight_1")})
+    write(BAD / "short.pt2", change(entries, "/weight_1", lambda data: data[:-4]))
+    write(BAD / "schema.pt2", change(entries, "model.json", lambda data: swap(data, b'"major": 8', b'"major": 9')))
+    write(BAD / "json.pt2", change(entries, "model.json", lambda data: data[: len(data) // 2]))
+
+
+def change(entries: dict[str, bytes], suffix: str, edit) -> dict[str, bytes]:
+    assert any(name.endswith(suffix) for name in entries), suffix
+    return {name: edit(data) if name.endswith(suffix) else data for name, data in entries.items()}
+
+
+def swap(data: bytes, old: bytes, new: bytes) -> bytes:
+    assert data.count(old) == 1, old
+    return data.replace(old, new)
+
+
+def read(file: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(file) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def write(file: Path, entries: dict[str, bytes]) -> None:
+    """A zip as torch writes it: entries stored, their data aligned to 64 bytes, no date."""
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        for name, data in entries.items():
+            info = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
+            info.create_system = 0
+            header = archive.fp.tell() + 30 + len(name.encode()) + 4
+            padding = -header % 64
+            info.extra = struct.pack("<2sH", b"FB", padding) + b"Z" * padding
+            archive.writestr(info, data)
+
+
+if __name__ == "__main__":
+    main()
