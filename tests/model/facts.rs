@@ -196,6 +196,20 @@ fn buffers_know_where_they_lie() {
     assert_eq!(values("lifted_tensor_0", 1), [1.25]);
 }
 
+/// PyTorch aligns every entry, so that weights can be used where they lie.
+#[test]
+fn parameters_are_stored_aligned_and_contiguous() {
+    for parameter in model("gpt2-tiny").parameters {
+        let stored = parameter.stored.unwrap();
+        assert_eq!(stored.offset % 64, 0);
+        let mut strides = vec![1; parameter.shape.len()];
+        for dim in (1..strides.len()).rev() {
+            strides[dim - 1] = strides[dim] * parameter.shape[dim];
+        }
+        assert_eq!(stored.strides, strides, "{:?}", parameter.names);
+    }
+}
+
 #[test]
 fn changed_buffers_are_recorded() {
     let model = model("counters");

@@ -55,7 +55,7 @@ pub enum Fault {
     Batch { batch: i64, micro_batches: u32 },
     /// A node that cannot be computed by micro-batches.
     NotSeparable { refusal: Refusal, node: slapo_model::Node },
-    /// The loss, or a gradient, is not a sum over micro-batches.
+    /// The loss, or a gradient, is not a sum over micro-batches, or a buffer's new value depends on the micro-batch.
     NotASum { what: String, layout: Layout },
     /// No parameter is trained.
     NothingToTrain,
@@ -128,10 +128,10 @@ fn micro_batched(joint: &Joint, parts: i64) -> Result<(Joint, BTreeMap<u32, Plac
         refusals.into_iter().map(fault).collect::<Vec<_>>()
     })?;
     let sums = joint.gradients.iter().map(|(_, v)| *v).chain([graph.loss]);
-    let faults: Vec<Fault> = sums
-        .filter(|v| typing.of(*v) != Layout::Partial)
-        .map(|v| Fault::NotASum { what: graph.value(v).name.clone(), layout: typing.of(v) })
-        .collect();
+    let wrong = sums.filter(|v| typing.of(*v) != Layout::Partial);
+    let wrong = wrong.chain(joint.mutations.iter().copied().filter(|v| typing.of(*v) != Layout::Replicated));
+    let fault = |v| Fault::NotASum { what: graph.value(v).name.clone(), layout: typing.of(v) };
+    let faults: Vec<Fault> = wrong.map(fault).collect();
     if !faults.is_empty() {
         return Err(faults);
     }
@@ -146,7 +146,8 @@ fn micro_batched(joint: &Joint, parts: i64) -> Result<(Joint, BTreeMap<u32, Plac
         }
     }
     let (local, forward) = layout::partition(graph, &typing, joint.forward);
-    let values = local.outputs[local.outputs.len() - joint.gradients.len()..].iter();
+    let mutations = local.outputs[1..=joint.mutations.len()].to_vec();
+    let values = &local.outputs[1 + mutations.len()..];
     let gradients = joint.gradients.iter().zip(values).map(|((p, _), v)| (*p, *v)).collect();
-    Ok((Joint { graph: local, forward, gradients, rerun: joint.rerun.clone() }, placements))
+    Ok((Joint { graph: local, forward, mutations, gradients, rerun: joint.rerun.clone() }, placements))
 }

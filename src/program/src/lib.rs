@@ -231,9 +231,9 @@ pub enum Op {
     Store,
     /// Drop the storage of the globals in `args` (gradients after the update).
     Release,
-    /// Gradients of an operator that has no derivative entry, by running it again under autograd. `args` are the
-    /// operator's arguments, then one gradient per result (`None`: zero); `outs` one per argument that is a tensor
-    /// (`None`: not wanted).
+    /// Gradients of an operator that has no derivative entry, by running it again under autograd. `args` are one gradient
+    /// per result (`None`: zero), `named` the operator's arguments; `outs` has one entry per tensor in `named`, lists
+    /// flattened (`None`: not wanted).
     Vjp { op: String, results: u32 },
 }
 

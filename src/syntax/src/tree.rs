@@ -352,6 +352,22 @@ impl<'t> SyntaxElement<'t> {
         }
     }
 
+    /// The child of the same parent right before this one.
+    pub fn previous(self) -> Option<SyntaxElement<'t>> {
+        match self {
+            SyntaxElement::Node(node) => node.previous(),
+            SyntaxElement::Token(token) => token.previous(),
+        }
+    }
+
+    /// The child of the same parent right after this one.
+    pub fn next(self) -> Option<SyntaxElement<'t>> {
+        match self {
+            SyntaxElement::Node(node) => node.next(),
+            SyntaxElement::Token(token) => token.next(),
+        }
+    }
+
     pub fn start(self) -> u32 {
         self.span().start
     }

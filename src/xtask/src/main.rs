@@ -15,50 +15,52 @@ type Result<T> = std::result::Result<T, String>;
 struct Command {
     name: &'static str,
     does: &'static str,
-    run: fn(&[String]) -> Result<()>,
+    run: fn(&[String]) -> Result<ExitCode>,
 }
 
 const COMMANDS: [Command; 4] = [
     Command { name: "setup", does: "find or download libtorch", run: setup },
     Command { name: "demo", does: "build everything and train the example", run: demo },
     Command { name: "test", does: "all checks, as CI runs them", run: test },
-    Command { name: "bench", does: "measure: `bench kernels`", run: bench },
+    Command { name: "bench", does: "measurements", run: bench },
 ];
 
 /// What `demo` runs with `slapoc`, from the root of the repository.
 const DEMO: [&str; 6] =
     ["train", "examples/gpt2/recompute.slapo", "--data", "examples/gpt2/corpus.txt", "--steps", "60"];
 
-/// Measurements by name.
-const BENCHES: [(&str, fn() -> Result<()>); 1] = [("kernels", bench_kernels)];
+const BENCHES: [Command; 1] =
+    [Command { name: "kernels", does: "the worker's own kernels beside libtorch's", run: bench_kernels }];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let command = arguments.first().and_then(|name| COMMANDS.iter().find(|c| c.name == name));
+    dispatch("cargo xtask", &COMMANDS, &arguments)
+}
+
+/// Runs the command that the first argument names; 2 where there is none of that name.
+fn dispatch(called: &str, commands: &[Command], arguments: &[String]) -> ExitCode {
+    let command = arguments.first().and_then(|name| commands.iter().find(|c| c.name == name));
     let Some(command) = command else {
-        eprintln!("usage: cargo xtask COMMAND\n");
-        for command in &COMMANDS {
+        eprintln!("usage: {called} COMMAND\n");
+        for command in commands {
             eprintln!("    {:<8} {}", command.name, command.does);
         }
         return ExitCode::from(2);
     };
-    match (command.run)(&arguments[1..]) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            eprintln!("xtask: {message}");
-            ExitCode::FAILURE
-        }
-    }
+    (command.run)(&arguments[1..]).unwrap_or_else(|message| {
+        eprintln!("xtask: {message}");
+        ExitCode::FAILURE
+    })
 }
 
-fn setup(_: &[String]) -> Result<()> {
+fn setup(_: &[String]) -> Result<ExitCode> {
     let mut stages = Stages::new();
     stages.run("libtorch", libtorch::find)?;
     stages.finish();
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
-fn demo(_: &[String]) -> Result<()> {
+fn demo(_: &[String]) -> Result<ExitCode> {
     let mut stages = Stages::new();
     let libtorch = stages.run("libtorch", libtorch::find)?;
     stages.run("build", || {
@@ -73,11 +75,11 @@ fn demo(_: &[String]) -> Result<()> {
         stage::succeed(&mut train)
     })?;
     stages.finish();
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
 /// One profile throughout and always the whole workspace, so that nothing is built twice.
-fn test(_: &[String]) -> Result<()> {
+fn test(_: &[String]) -> Result<ExitCode> {
     let mut stages = Stages::new();
     let libtorch = stages.run("libtorch", libtorch::find)?;
     let worker = stage::target_directory()?.join("debug/slapo-worker");
@@ -90,18 +92,14 @@ fn test(_: &[String]) -> Result<()> {
         stages.run(name, || stage::succeed(cargo(&libtorch, arguments).env("SLAPO_WORKER", &worker)))?;
     }
     stages.finish();
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
-fn bench(arguments: &[String]) -> Result<()> {
-    let named = arguments.first().and_then(|name| BENCHES.iter().find(|(known, _)| known == name));
-    let Some((_, run)) = named else {
-        let known: Vec<&str> = BENCHES.iter().map(|(name, _)| *name).collect();
-        return Err(format!("bench takes what to measure: {}", known.join(", ")));
-    };
-    run()
+fn bench(arguments: &[String]) -> Result<ExitCode> {
+    Ok(dispatch("cargo xtask bench", &BENCHES, arguments))
 }
 
-fn bench_kernels() -> Result<()> {
-    stage::succeed(&mut cargo(&libtorch::find()?, &["bench", "-p", "slapo-runtime"]))
+fn bench_kernels(_: &[String]) -> Result<ExitCode> {
+    stage::succeed(&mut cargo(&libtorch::find()?, &["bench", "-p", "slapo-runtime"]))?;
+    Ok(ExitCode::SUCCESS)
 }

@@ -44,10 +44,15 @@ impl Body {
         }
         let mut args = Vec::new();
         let mut named = Vec::new();
-        let by_position = !matches!(node.op, GraphOp::Aten(_));
-        for (name, arg) in &node.args {
+        // Of a rerun operator, the gradients of its results stand behind its own arguments.
+        let own = match node.op {
+            GraphOp::Aten(_) => node.args.len(),
+            GraphOp::Vjp { results, .. } => node.args.len() - results as usize,
+            _ => 0,
+        };
+        for (i, (name, arg)) in node.args.iter().enumerate() {
             let arg = self.arg(lower, arg);
-            if by_position {
+            if i >= own {
                 args.push(arg);
             } else {
                 named.push((name.clone(), arg));
@@ -114,7 +119,7 @@ impl Body {
     }
 
     /// `global = value`.
-    pub fn store(&mut self, _: &mut Lower, value: Value, global: GlobalId) {
+    pub fn store(&mut self, value: Value, global: GlobalId) {
         self.instrs.push(plain(Op::Store, vec![Arg::Value(value)], vec![Some(Value::Global(global))]));
     }
 

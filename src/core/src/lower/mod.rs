@@ -86,7 +86,7 @@ impl<'a> Lower<'a> {
             model,
             joint,
             target,
-            phases: phases(joint),
+            phases: phases(model, joint),
             globals: BTreeMap::new(),
             program,
             origins: BTreeMap::new(),
@@ -111,6 +111,7 @@ impl<'a> Lower<'a> {
     /// Parameters, buffers and inputs that the graph reads; parameters in the model's order, read or not.
     fn leaves(&mut self) {
         let graph = self.graph();
+        let mutated: BTreeSet<_> = self.model.mutations.iter().map(|(buffer, _)| *buffer).collect();
         let read: BTreeSet<ValueId> = graph.nodes.iter().flat_map(Node::reads).collect();
         for (i, value) in graph.values.iter().enumerate() {
             let id = ValueId(i as u32);
@@ -136,7 +137,7 @@ impl<'a> Lower<'a> {
                     });
                     self.globals.insert(id, global);
                 }
-                Def::Buffer(b) if read.contains(&id) => {
+                Def::Buffer(b) if read.contains(&id) || mutated.contains(&b) => {
                     let buffer = &self.model.buffers[b.0 as usize];
                     let global = self.global(&buffer.name, ty, Role::Buffer);
                     let source = buffer.stored.as_ref().map(|s| Source {
@@ -183,7 +184,7 @@ impl<'a> Lower<'a> {
         for v in exported {
             let value = body.frame.value(self, v);
             let global = self.global(&graph.value(v).name, tensor_type(graph.ty(v)), Role::Constant);
-            body.store(self, value, global);
+            body.store(value, global);
             self.globals.insert(v, global);
         }
         body.finish("setup", FunctionKind::Setup)
@@ -257,6 +258,14 @@ impl<'a> Lower<'a> {
                 joint.accumulate(self, value, gradient, &graph.nodes[0]);
             }
         }
+        // Last of all: nothing may read the old value any more.
+        for ((buffer, _), v) in self.model.mutations.iter().zip(&self.joint.mutations) {
+            let old = graph.values.iter().position(|value| value.def == Def::Buffer(*buffer));
+            if let Some(global) = old.and_then(|i| self.globals.get(&ValueId(i as u32)).copied()) {
+                let value = joint.frame.value(self, *v);
+                joint.store(value, global);
+            }
+        }
         joint.finish_at(forward_length)
     }
 
@@ -318,14 +327,15 @@ impl<'a> Lower<'a> {
 }
 
 /// Setup is what depends on no parameter, no input and no random numbers.
-fn phases(joint: &Joint) -> Vec<Phase> {
+fn phases(model: &Model, joint: &Joint) -> Vec<Phase> {
     let graph = &joint.graph;
+    let mutated: BTreeSet<_> = model.mutations.iter().map(|(buffer, _)| *buffer).collect();
     let mut phases: Vec<Phase> = Vec::with_capacity(graph.nodes.len());
     for (i, node) in graph.nodes.iter().enumerate() {
         let constant = matches!(node.op, Op::Aten(_))
             && node.reads().all(|v| match graph.value(v).def {
                 Def::Node(n, _) => phases[n.0 as usize] == Phase::Setup,
-                Def::Buffer(_) => true,
+                Def::Buffer(b) => !mutated.contains(&b),
                 Def::Parameter(_) | Def::Input(_) => false,
             });
         phases.push(match constant {

@@ -15,6 +15,8 @@ pub struct Joint {
     pub graph: Graph,
     /// Nodes before this index are forward.
     pub forward: usize,
+    /// The new values of mutated buffers, in the order of the model's list.
+    pub mutations: Vec<ValueId>,
     /// The gradient of every trainable parameter that the loss depends on.
     pub gradients: Vec<(ParameterId, ValueId)>,
     /// Operators differentiated by rerunning them, with the number of nodes each.
@@ -72,8 +74,9 @@ pub fn differentiate(graph: Graph, trainable: &BTreeSet<ParameterId>) -> Result<
         }
     }
     let mut graph = back.b.graph;
+    let mutations = graph.outputs.iter().skip(1).copied().collect();
     graph.outputs.extend(gradients.iter().map(|(_, g)| *g));
-    Ok(Joint { graph, forward, gradients, rerun: back.rerun })
+    Ok(Joint { graph, forward, mutations, gradients, rerun: back.rerun })
 }
 
 /// Values that depend on a trainable parameter through floating-point values.
@@ -205,28 +208,12 @@ impl Backward {
             self.faults.push(NoDerivative { node: node.clone(), reason });
             return;
         }
-        let lists = node.args.iter().any(|(_, arg)| match arg {
-            Arg::Values(vs) => vs.iter().flatten().any(|v| self.wants_value(*v)),
-            _ => false,
-        });
-        if lists {
-            let reason = "it takes a list of tensors, which only operators of the derivative table may";
-            self.faults.push(NoDerivative { node: node.clone(), reason });
-            return;
-        }
         *self.rerun.entry(op.clone()).or_default() += 1;
         let mut args = node.args.clone();
         for (i, grad) in grads.iter().enumerate() {
             args.push(arg(&format!("grad_{i}"), *grad));
         }
-        let tensors: Vec<ValueId> = node
-            .args
-            .iter()
-            .filter_map(|(_, arg)| match arg {
-                Arg::Value(v) => Some(*v),
-                _ => None,
-            })
-            .collect();
+        let tensors: Vec<ValueId> = node.reads().collect();
         let results =
             tensors.iter().map(|v| self.wants_value(*v).then(|| (None, self.b.ty(*v).clone()))).collect();
         let vjp = Node {

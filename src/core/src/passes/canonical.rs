@@ -22,7 +22,8 @@ pub struct Options {
     pub dtype: Option<DType>,
 }
 
-/// The canonical form of `graph`; only what the loss depends on is kept.
+/// The canonical form of `graph`; only what the loss and the buffers' new values depend on is kept. Its outputs are the loss
+/// and then the new value of each of the model's mutated buffers.
 pub fn canonicalize(model: &Model, graph: &Graph, options: Options) -> Graph {
     let retyped = options.dtype.map(|dtype| retype(graph, dtype));
     let old = retyped.as_ref().unwrap_or(graph);
@@ -44,6 +45,7 @@ pub fn canonicalize(model: &Model, graph: &Graph, options: Options) -> Graph {
     let mut graph = canon.b.graph;
     graph.loss = canon.map[&old.loss];
     graph.outputs = vec![graph.loss];
+    graph.outputs.extend(model.mutations.iter().map(|(_, v)| canon.map[v]));
     super::prune(&graph)
 }
 

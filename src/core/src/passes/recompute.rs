@@ -46,7 +46,8 @@ pub fn recompute(model: &Model, joint: Joint, regions: &[Region]) -> Joint {
         }
     }
     let gradients = joint.gradients.iter().map(|(p, v)| (*p, copy.map[v])).collect();
-    Joint { graph: copy.finish(), forward: joint.forward, gradients, rerun: joint.rerun }
+    let mutations = joint.mutations.iter().map(|v| copy.map[v]).collect();
+    Joint { graph: copy.finish(), forward: joint.forward, mutations, gradients, rerun: joint.rerun }
 }
 
 struct Plan<'j> {

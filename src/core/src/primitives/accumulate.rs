@@ -75,8 +75,9 @@ pub(crate) fn indivisible(batch: i64, steps: i64) -> Problem {
 /// At most six divisors of `number`, those closest to `near` first.
 fn divisors_near(number: i64, near: i64) -> Vec<i64> {
     const SHOWN: usize = 6;
+    const TRIED: i64 = 1_000_000;
     let mut divisors: Vec<i64> = Vec::new();
-    let small = (1..).take_while(|d: &i64| d.checked_mul(*d).is_some_and(|square| square <= number));
+    let small = (1..=TRIED).take_while(|d| d * d <= number);
     for divisor in small.filter(|d| number % d == 0) {
         divisors.extend([divisor, number / divisor]);
     }

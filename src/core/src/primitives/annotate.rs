@@ -31,8 +31,8 @@ schedule main(m: GPT2LMHeadModel) {
 };
 
 fn check(state: &State, step: &Step) -> Result<(), Refusal> {
-    let same = |other: &Step| other.target.place == step.target.place && other.arg("key") == step.arg("key");
-    let Some(earlier) = state.earlier(&ANNOTATE, same) else { return Ok(()) };
+    let same = |other: &Step| other.arg("key") == step.arg("key");
+    let Some(earlier) = state.earlier_on(step.target.place, &ANNOTATE, same) else { return Ok(()) };
     let key = step.arg("key").map(ToString::to_string).unwrap_or_default();
     let path = if step.target.path.is_empty() { "the model".to_string() } else { format!("`{}`", step.target.path) };
     let value = earlier.arg("value").map(ToString::to_string).unwrap_or_default();

@@ -32,7 +32,7 @@ fn check(state: &State, step: &Step) -> Result<(), Refusal> {
     }
     let covering = state.around(id).find(|module| is_checkpointed(state, *module));
     let Some(covering) = covering else { return Ok(()) };
-    let earlier = state.earlier(&CHECKPOINT, |step| step.target.place == Place::Module(covering));
+    let earlier = state.earlier_on(Place::Module(covering), &CHECKPOINT, |_| true);
     let problem = match covering == id {
         true => Problem::new(Code::Repeated, format!("`{path}` is checkpointed twice"), "for the second time"),
         false => {

@@ -13,7 +13,7 @@ use crate::compile::Effects;
 use crate::schedule::{Argument, Place, Step, Want};
 use slapo_model::{InputSizes, Model, ModuleId, ParameterId};
 use slapo_syntax::Code;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// In alphabetical order.
@@ -97,6 +97,8 @@ pub struct State<'m> {
     pub steps: Vec<Step>,
     /// Parameters that a step changed or described.
     pub touched: BTreeSet<ParameterId>,
+    /// Positions in `steps`, by target.
+    on: BTreeMap<Place, Vec<usize>>,
 }
 
 /// The primitive of that name.
@@ -188,18 +190,25 @@ impl Problem {
 
 impl<'m> State<'m> {
     pub fn new(model: &'m Model, sizes: Option<InputSizes>) -> State<'m> {
-        State { model, sizes, effects: Effects::default(), steps: Vec::new(), touched: BTreeSet::new() }
+        State { model, sizes, effects: Effects::default(), steps: Vec::new(), touched: BTreeSet::new(), on: BTreeMap::new() }
     }
 
     /// Carries out a step that was found legal.
     pub fn apply(&mut self, step: Step) {
         (step.primitive.apply)(self, &step);
+        self.on.entry(step.target.place).or_default().push(self.steps.len());
         self.steps.push(step);
     }
 
     /// The latest step of `primitive` that fits.
     fn earlier(&self, primitive: &Primitive, fits: impl Fn(&Step) -> bool) -> Option<&Step> {
         self.steps.iter().rev().find(|step| step.primitive == primitive && fits(step))
+    }
+
+    /// The same, of the steps on one target.
+    fn earlier_on(&self, place: Place, primitive: &Primitive, fits: impl Fn(&Step) -> bool) -> Option<&Step> {
+        let steps = self.on.get(&place)?.iter().rev().filter_map(|at| self.steps.get(*at));
+        steps.filter(|step| step.primitive == primitive).find(|step| fits(step))
     }
 
     /// A module and the modules around it, innermost first.

@@ -5,6 +5,7 @@
 
 use super::steps::Argument;
 use std::fmt;
+use std::sync::Arc;
 
 /// What an expression gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,6 +67,8 @@ pub enum Kind {
     Module,
     /// A module of that class.
     Class(String),
+    /// A module that has what a `type` lists.
+    Structure(Arc<Structure>),
     /// A parameter or a buffer.
     Tensor,
     Point,
@@ -82,6 +85,20 @@ pub enum Kind {
     Groups,
     /// A number, a string or a truth value.
     Scalar,
+}
+
+/// `type Mlp = { c_fc: Linear, c_proj: Linear }`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Structure {
+    pub name: String,
+    pub fields: Vec<Field>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Field {
+    pub name: String,
+    pub is_optional: bool,
+    pub want: Want,
 }
 
 impl Kind {
@@ -107,13 +124,13 @@ impl Kind {
 
     /// Whether a value is part of the model, so that a selection may stand for it element by element.
     pub fn is_place(&self) -> bool {
-        matches!(self, Kind::Module | Kind::Class(_) | Kind::Tensor | Kind::Point)
+        matches!(self, Kind::Module | Kind::Class(_) | Kind::Structure(_) | Kind::Tensor | Kind::Point)
     }
 
     /// What a name of this type is known to be.
     fn ty(&self) -> Ty {
         match self {
-            Kind::Module | Kind::Class(_) => Ty::Place(PlaceKind::Module),
+            Kind::Module | Kind::Class(_) | Kind::Structure(_) => Ty::Place(PlaceKind::Module),
             Kind::Tensor => Ty::Place(PlaceKind::Tensor),
             Kind::Point => Ty::Point,
             Kind::Axis => Ty::Axis,
@@ -130,7 +147,7 @@ impl Kind {
     fn accepts(&self, ty: &Ty) -> bool {
         match (self, ty) {
             (_, Ty::Any) => true,
-            (Kind::Module | Kind::Class(_), Ty::Place(kind)) => *kind != PlaceKind::Tensor,
+            (Kind::Module | Kind::Class(_) | Kind::Structure(_), Ty::Place(kind)) => *kind != PlaceKind::Tensor,
             (Kind::Tensor, Ty::Place(kind)) => *kind != PlaceKind::Module,
             (Kind::Point, Ty::Point) | (Kind::Axis, Ty::Axis) => true,
             (Kind::Int | Kind::Float | Kind::Groups, Ty::Number | Ty::Axis) => true,
@@ -275,11 +292,20 @@ impl fmt::Display for Ty {
 /// With an article: `a whole number`.
 impl fmt::Display for Want {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match &self.kind {
+            Kind::Class(name) => Some(name),
+            Kind::Structure(structure) => Some(&structure.name),
+            _ => None,
+        };
+        if let Some(name) = name {
+            let article = if name.starts_with(['A', 'E', 'I', 'O', 'U']) { "an" } else { "a" };
+            return match self.list {
+                true => write!(f, "a list of `{name}`"),
+                false => write!(f, "{article} `{name}`"),
+            };
+        }
         let (one, many) = match &self.kind {
-            Kind::Class(class) => return match self.list {
-                true => write!(f, "a list of `{class}`"),
-                false => write!(f, "a `{class}`"),
-            },
+            Kind::Class(_) | Kind::Structure(_) => return Ok(()),
             Kind::Module => ("a module", "modules"),
             Kind::Tensor => ("a parameter", "parameters"),
             Kind::Point => ("a point", "points"),

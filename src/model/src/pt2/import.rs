@@ -5,88 +5,35 @@
 //! that do not depend on each other are reported together.
 
 use super::archive::Archive;
-use super::nodes::{self, Names, Operator};
-use super::schema::{
-    Argument, ExportedProgram, InputSpec, Node as Raw, OutputSpec, Payloads, SCHEMA, TensorMeta, Version, dtype,
-    dtype_name,
-};
+use super::argument::Argument;
+use super::builder::Builder;
+use super::json::Json;
+use super::nodes::{self, Operator};
+use super::schema::{ExportedProgram, InputSpec, Node as Raw, OutputSpec, TensorMeta, dtype, dtype_name};
 use super::sizes::Sizes;
 use super::sources::Sources;
 use super::tensors::{Tables, Tensors};
 use super::tree::{Tree, TreeBuilder};
 use super::{ImportError, Site};
 use crate::fingerprint::fingerprint;
-use crate::graph::{Def, Graph, Node, NodeId, Op, Origin, Type, Value, ValueId};
-use crate::model::{BufferId, Input, Model, ParameterId, ScopeId, SourceId};
+use crate::graph::{Def, Graph, Node, NodeId, Op, Origin, Type, ValueId};
+use crate::model::{BufferId, Input, Model, ScopeId, SourceId};
 use crate::sym::{Range, Size, Symbol};
 use crate::validate::validate;
-use serde::Deserialize;
-use std::collections::{HashMap, HashSet};
-
-const MODEL: &str = "models/model.json";
-const WEIGHTS: &str = "data/weights/model_weights_config.json";
-const CONSTANTS: &str = "data/constants/model_constants_config.json";
+use std::collections::HashSet;
 
 /// Reads an archive. `bytes` is the whole file, best mapped: weights are not touched.
 pub fn import(bytes: &[u8]) -> Result<Model, Vec<ImportError>> {
     let one = |error| vec![error];
     let archive = Archive::open(bytes).map_err(one)?;
-    let program = read_program(&archive).map_err(one)?;
-    let weights: Payloads = read_table(&archive, WEIGHTS).map_err(one)?;
-    let constants: Payloads = read_table(&archive, CONSTANTS).map_err(one)?;
-    byte_order(&archive).map_err(one)?;
+    let json = Json::read(&archive).map_err(one)?;
     let tables = Tables {
         archive: &archive,
-        weights: &weights,
-        constants: &constants,
-        metas: &program.graph_module.graph.tensor_values,
+        weights: &json.weights,
+        constants: &json.constants,
+        metas: &json.program.graph_module.graph.tensor_values,
     };
-    Importer::new(&program, tables).map_err(one)?.run()
-}
-
-fn read_program<'a>(archive: &Archive<'a>) -> Result<ExportedProgram<'a>, ImportError> {
-    let json = archive.read(MODEL)?.ok_or_else(|| missing(MODEL))?;
-    let version = |found: u64, minor| ImportError::Schema { found: (found, minor), wanted: SCHEMA };
-    match serde_json::from_slice::<ExportedProgram>(json) {
-        Ok(program) if program.schema_version.major == SCHEMA => Ok(program),
-        Ok(program) => Err(version(program.schema_version.major, program.schema_version.minor)),
-        Err(error) => match serde_json::from_slice::<Version>(json) {
-            // Another schema is why it cannot be read.
-            Ok(found) if found.schema_version.major != SCHEMA => {
-                Err(version(found.schema_version.major, found.schema_version.minor))
-            }
-            _ => Err(bad_json(MODEL, &error)),
-        },
-    }
-}
-
-fn read_table<'a, T: Deserialize<'a>>(archive: &Archive<'a>, entry: &str) -> Result<T, ImportError> {
-    let json = archive.read(entry)?.ok_or_else(|| missing(entry))?;
-    serde_json::from_slice(json).map_err(|error| bad_json(entry, &error))
-}
-
-fn byte_order(archive: &Archive) -> Result<(), ImportError> {
-    match archive.read("byteorder")? {
-        None | Some(b"little") => Ok(()),
-        Some(_) => {
-            Err(ImportError::unsupported("the archive was written on a big-endian machine, which is not supported"))
-        }
-    }
-}
-
-fn missing(entry: &str) -> ImportError {
-    ImportError::MissingEntry { entry: entry.to_string() }
-}
-
-fn bad_json(entry: &str, error: &serde_json::Error) -> ImportError {
-    let text = error.to_string();
-    ImportError::Json {
-        entry: entry.to_string(),
-        line: error.line(),
-        column: error.column(),
-        // The place is in the fields.
-        error: text.split(" at line ").next().unwrap_or(&text).to_string(),
-    }
+    Importer::new(&json.program, tables).map_err(one)?.run()
 }
 
 struct Importer<'a> {
@@ -424,52 +371,4 @@ fn read_tree<'a>(program: &'a ExportedProgram<'a>, tables: &Tables<'a>) -> Resul
     let tree = tree.finish();
     let scopes = tree.fill(&scopes);
     Ok((tree, scopes))
-}
-
-/// The graph so far. Values stand in this order: one per parameter, one per buffer, the inputs, then results.
-#[derive(Default)]
-struct Builder<'a> {
-    values: Vec<Value<Size>>,
-    nodes: Vec<Node<Size>>,
-    inputs: Vec<ValueId>,
-    names: Names<'a>,
-}
-
-impl<'a> Builder<'a> {
-    fn tensors(&mut self, tensors: &Tensors<'a>) -> Result<(), ImportError> {
-        let ty = |dtype, shape: &[i64]| Type { dtype, shape: shape.iter().map(|size| Size::Const(*size)).collect() };
-        let mut placeholders: HashMap<Def, &str> = HashMap::new();
-        for (name, id) in &tensors.parameter_values {
-            placeholders.entry(Def::Parameter(*id)).or_insert(name);
-            self.names.define(name, ValueId(id.0))?;
-        }
-        for (index, parameter) in tensors.parameters.iter().enumerate() {
-            let def = Def::Parameter(ParameterId(index as u32));
-            let name = match placeholders.get(&def) {
-                Some(name) => name.to_string(),
-                // Only the table of weights has it; the graph cannot read it.
-                None => parameter.names.join("="),
-            };
-            self.values.push(Value { name, ty: ty(parameter.dtype, &parameter.shape), def });
-        }
-        for (name, id) in &tensors.buffer_values {
-            let buffer = &tensors.buffers[id.0 as usize];
-            self.value(name, ty(buffer.dtype, &buffer.shape), Def::Buffer(*id))?;
-        }
-        Ok(())
-    }
-
-    fn input(&mut self, name: &'a str, ty: Type<Size>) -> Result<(), ImportError> {
-        let def = Def::Input(self.inputs.len() as u32);
-        let id = self.value(name, ty, def)?;
-        self.inputs.push(id);
-        Ok(())
-    }
-
-    fn value(&mut self, name: &'a str, ty: Type<Size>, def: Def) -> Result<ValueId, ImportError> {
-        let id = ValueId(self.values.len() as u32);
-        self.names.define(name, id)?;
-        self.values.push(Value { name: name.to_string(), ty, def });
-        Ok(id)
-    }
 }

@@ -1,6 +1,7 @@
 //! Nodes of an archive's graph and their arguments.
 
-use super::schema::{Argument, Node as Raw, OptionalTensor, dtype, dtype_name};
+use super::argument::Argument;
+use super::schema::{Node as Raw, OptionalTensor, dtype, dtype_name};
 use super::sizes::Sizes;
 use super::{ImportError, Site};
 use crate::graph::{Arg, ValueId};

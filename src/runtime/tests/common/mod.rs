@@ -107,7 +107,7 @@ impl Build {
                 let value = Value::Local(local);
                 instr.outs.contains(&Some(value)) || instr.reads().any(|v| v == value)
             };
-            let last = program.functions.iter_mut().flat_map(|f| &mut f.body).filter(|i| touches(i)).next_back();
+            let last = program.functions.iter_mut().flat_map(|f| &mut f.body).rfind(|i| touches(i));
             last.expect("declared where it is written").free.push(local);
         }
         self.program

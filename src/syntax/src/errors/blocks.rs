@@ -7,7 +7,7 @@ use crate::span::Span;
 use crate::tree::{SyntaxNode, SyntaxToken, Tree};
 
 use super::words::between;
-use super::{first_span, forms, indentation, lines, quoted, token_before, token_behind};
+use super::{first_span, forms, indentation, quoted, token_before, token_behind};
 
 /// The error a node stands for, if any.
 pub(super) fn explain(node: SyntaxNode<'_>) -> Option<Diagnostic> {
@@ -115,19 +115,13 @@ pub(super) fn misplaced(node: SyntaxNode<'_>) -> Option<Diagnostic> {
     })
 }
 
-/// Follows another run, only `let` items between, or the rest of a broken line.
+/// Follows another run, with nothing but `let` items between.
 fn continues_earlier(node: SyntaxNode<'_>) -> bool {
     let mut at = node.previous();
-    let mut same_line = true;
     while let Some(element) = at {
-        match element.node() {
-            Some(earlier) if earlier.kind() == K::LetStmt => at = earlier.previous(),
-            Some(earlier) if earlier.kind() == K::Misplaced => return true,
-            Some(earlier) => return earlier.kind() == K::BadItem && (same_line || lines::leaves_open(earlier)),
-            None => {
-                same_line &= element.kind() != K::Newline;
-                at = element.token().and_then(SyntaxToken::previous);
-            }
+        match element.node().map(SyntaxNode::kind) {
+            None | Some(K::LetStmt) => at = element.previous(),
+            Some(kind) => return kind == K::Misplaced,
         }
     }
     false

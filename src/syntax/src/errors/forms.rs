@@ -88,18 +88,12 @@ fn missing_comma(node: SyntaxNode<'_>) -> Option<Diagnostic> {
 
 /// Whether a colon may be meant: `over axis` among parameters, `over tp` among arguments.
 fn could_be_named(node: SyntaxNode<'_>, before: SyntaxToken<'_>) -> bool {
-    let siblings = std::iter::successors(node.previous(), |element| match element {
-        SyntaxElement::Node(node) => node.previous(),
-        SyntaxElement::Token(token) => token.previous(),
-    });
+    let siblings = std::iter::successors(node.previous(), |element| element.previous());
     let earlier = siblings.filter_map(SyntaxElement::node).next();
     let is_bare = |earlier: SyntaxNode<'_>| {
         matches!(earlier.kind(), K::Param | K::Arg) && earlier.text() == before.text() && before.kind() == K::Word
     };
-    let next = std::iter::successors(node.next(), |element| match element {
-        SyntaxElement::Node(node) => node.next(),
-        SyntaxElement::Token(token) => token.next(),
-    });
+    let next = std::iter::successors(node.next(), |element| element.next());
     let is_named = next.filter_map(SyntaxElement::node).next().is_some_and(|next| next.token(K::Colon).is_some());
     earlier.is_some_and(is_bare) && !is_named
 }

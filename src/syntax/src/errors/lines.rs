@@ -4,21 +4,18 @@ use crate::code::Code;
 use crate::diagnostic::{Diagnostic, Fix};
 use crate::kind::{ITEM_WORDS, SyntaxKind as K};
 use crate::pest_tree::{Expected, Failure, probe};
-use crate::tree::{SyntaxElement, SyntaxNode, SyntaxToken};
+use crate::tree::{SyntaxNode, SyntaxToken};
 
 use super::{quoted, token_behind, tokens, words};
 
 /// Stands for an expectation that has no name.
 const UNKNOWN: &str = "something else";
 
-/// The error of a broken line, unless it only continues an earlier one.
-pub(super) fn broken_line(node: SyntaxNode<'_>) -> Option<Diagnostic> {
-    if continues(node) {
-        return None;
-    }
+/// The error of a broken line.
+pub(super) fn broken_line(node: SyntaxNode<'_>) -> Diagnostic {
     let line = Line::new(node);
     let failure = probe(node.text(), line.is_item());
-    Some(line.explain(failure))
+    line.explain(failure)
 }
 
 /// The error of a head whose block is intact.
@@ -41,26 +38,6 @@ pub(super) fn broken_head(node: SyntaxNode<'_>) -> Option<Diagnostic> {
 /// Whether a broken line leaves a bracket open.
 pub(super) fn leaves_open(node: SyntaxNode<'_>) -> bool {
     matches!(node.kind(), K::BadStmt | K::BadItem) && matches!(Line::new(node).brackets(), Brackets::Open(_))
-}
-
-/// Whether a line is the rest of a call whose bracket an earlier line left open.
-pub(super) fn continues(node: SyntaxNode<'_>) -> bool {
-    if !matches!(node.kind(), K::BadStmt | K::BadItem | K::ExprStmt | K::AssignStmt) {
-        return false;
-    }
-    let mut leaves = node.leaves().filter(|token| !token.kind().is_trivia()).map(SyntaxToken::kind);
-    let (first, second) = (leaves.next(), leaves.next());
-    let is_label = first == Some(K::Word) && second == Some(K::Colon);
-    let is_closer = matches!(first, Some(K::RParen | K::RBracket));
-    if !(is_label || is_closer) {
-        return false;
-    }
-    let before = std::iter::successors(node.previous(), |element| match element {
-        SyntaxElement::Node(node) => node.previous(),
-        SyntaxElement::Token(token) => token.previous(),
-    });
-    let earlier = before.filter_map(SyntaxElement::node).next();
-    earlier.is_some_and(|earlier| leaves_open(earlier) || continues(earlier))
 }
 
 enum Brackets<'t> {

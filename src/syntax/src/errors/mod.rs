@@ -2,7 +2,7 @@
 //!
 //! The parser never speaks: it marks places with nodes that exist only for that (*explained* kinds) or leaves text
 //! without structure. This walk turns each mark into one diagnostic. One mistake gives one error: nothing inside a
-//! marked piece is looked at again, and what merely continues a broken line is left alone (`lines::continues`).
+//! marked piece is looked at again, and what merely continues a broken line is left alone (`Broken`).
 //! Read `collect` first; `forms`, `tokens`, `blocks` and `lines` hold the messages.
 
 mod blocks;
@@ -19,7 +19,7 @@ use crate::tree::{SyntaxNode, SyntaxToken, Tree};
 
 /// All diagnostics of a tree, in source order.
 pub(crate) fn collect(tree: &Tree) -> Vec<Diagnostic> {
-    let mut errors = Errors { out: Vec::new() };
+    let mut errors = Errors { out: Vec::new(), broken: None };
     errors.walk(tree.root());
     blocks::unclosed(tree, &mut errors.out);
     drop_commas_beside_strings(tree.text(), &mut errors.out);
@@ -29,6 +29,8 @@ pub(crate) fn collect(tree: &Tree) -> Vec<Diagnostic> {
 
 struct Errors {
     out: Vec<Diagnostic>,
+    /// The last broken line with the lines that continue it.
+    broken: Option<Broken>,
 }
 
 impl Errors {
@@ -43,8 +45,14 @@ impl Errors {
 
     /// Reports what this node says; whether to look below it.
     fn visit(&mut self, node: SyntaxNode<'_>) -> bool {
+        if self.broken.as_mut().is_some_and(|broken| broken.takes(node)) {
+            return false;
+        }
         match node.kind() {
-            K::BadItem | K::BadStmt => self.add(lines::broken_line(node)),
+            K::BadItem | K::BadStmt => {
+                self.add(Some(lines::broken_line(node)));
+                self.broken = Some(Broken::new(node));
+            }
             K::BadHead => self.add(lines::broken_head(node)),
             K::Misplaced => self.add(blocks::misplaced(node)),
             K::Junk => self.add(Some(blocks::junk(node))),
@@ -53,7 +61,6 @@ impl Errors {
             K::BadBlock if words::declares_structure(node) => {
                 self.add(node.child(K::BadHead).and_then(lines::broken_head));
             }
-            _ if lines::continues(node) => {}
             _ => {
                 self.add(forms::explain(node));
                 self.add(blocks::explain(node));
@@ -73,6 +80,63 @@ impl Errors {
             self.out.push(found);
         }
     }
+}
+
+/// A broken line, and where the lines that merely continue it end. Nothing is said about those.
+struct Broken {
+    end: u32,
+    indent: usize,
+    leaves_open: bool,
+}
+
+impl Broken {
+    fn new(node: SyntaxNode<'_>) -> Self {
+        let indent = indentation(node.tree().text(), node.start()).len();
+        Self { end: node.end(), indent, leaves_open: lines::leaves_open(node) }
+    }
+
+    /// Whether the node stands on the next line and continues the broken one: because it is broken as well and
+    /// indented deeper, or because a bracket is open and it begins like the rest of a call.
+    fn takes(&mut self, node: SyntaxNode<'_>) -> bool {
+        let is_bad = matches!(node.kind(), K::BadStmt | K::BadItem | K::Misplaced);
+        if node.start() < self.end || !(is_bad || matches!(node.kind(), K::ExprStmt | K::AssignStmt)) {
+            return false;
+        }
+        let text = node.tree().text();
+        let continues = match gap_lines(&text[self.end as usize..node.start() as usize]) {
+            None => false,
+            Some(0) => is_bad,
+            Some(_) => {
+                let deeper = indentation(text, node.start()).len() > self.indent;
+                is_bad && deeper || self.leaves_open && begins_like_arguments(node)
+            }
+        };
+        if continues {
+            self.end = node.end();
+            self.leaves_open |= lines::leaves_open(node);
+        }
+        continues
+    }
+}
+
+/// How many newlines a gap between two lines of code has; none if it holds code or an empty line.
+fn gap_lines(gap: &str) -> Option<usize> {
+    let newlines = gap.matches('\n').count();
+    let mut lines = gap.split('\n').map(str::trim).enumerate();
+    let is_bare = lines.all(|(index, line)| match line {
+        "" => index == 0 || index == newlines,
+        ";" => true,
+        _ => line.starts_with('#'),
+    });
+    is_bare.then_some(newlines)
+}
+
+/// `over: tp`, or a closing bracket.
+fn begins_like_arguments(node: SyntaxNode<'_>) -> bool {
+    let mut leaves = node.leaves().filter(|token| !token.kind().is_trivia()).map(SyntaxToken::kind);
+    let (first, second) = (leaves.next(), leaves.next());
+    let is_label = first == Some(K::Word) && second == Some(K::Colon);
+    is_label || matches!(first, Some(K::RParen | K::RBracket | K::RBrace))
 }
 
 /// A quote too many turns text into strings and strings into text; the commas that then seem to be missing on its line

@@ -1,0 +1,386 @@
+//! Expressions: names, literals, operators, functions.
+
+use super::super::builtins::{Function, WORDS, find_word};
+use super::super::hir::{Expr, ExprKind};
+use super::super::nearest::{did_you_mean, some_of};
+use super::super::number::Number;
+use super::super::types::{PlaceKind, Ty, WordKind};
+use super::{Named, Unit};
+use slapo_syntax::ast::{self, AstNode, BinaryOp, LiteralKind, PrefixOp};
+use slapo_syntax::{Code, Diagnostic, Span};
+use std::sync::Arc;
+
+impl Unit<'_, '_> {
+    /// An expression; `at` is where it should stand if it is missing.
+    pub(super) fn expr(&mut self, expr: Option<ast::Expr<'_>>, at: Span) -> Expr {
+        let Some(expr) = expr else { return Expr::error(at) };
+        let span = expr.span();
+        match expr {
+            ast::Expr::Name(name) => self.name(name),
+            ast::Expr::RoleIn(_) => word(find_word("in"), span),
+            ast::Expr::Literal(literal) => self.literal(literal),
+            ast::Expr::Paren(paren) => Expr { span, ..self.expr(paren.inner(), span) },
+            ast::Expr::List(list) => self.list(list),
+            ast::Expr::Prefix(prefix) => self.prefix(prefix),
+            ast::Expr::Binary(binary) => self.binary(binary),
+            ast::Expr::Call(call) => self.function(call),
+            ast::Expr::Method(method) => self.method_value(method),
+            ast::Expr::Field(_) | ast::Expr::Star(_) | ast::Expr::Globstar(_) | ast::Expr::Brace(_) => self.path(expr),
+            ast::Expr::Index(index) => self.index(index),
+            ast::Expr::Slice(slice) => self.slice(slice),
+            // Both are explained by the parser.
+            ast::Expr::Range(_) | ast::Expr::Error(_) => Expr::error(span),
+        }
+    }
+
+    /// An expression that must be a number.
+    pub(super) fn number(&mut self, expr: Option<ast::Expr<'_>>, at: Span) -> Expr {
+        let expr = self.expr(expr, at);
+        self.expect_type(expr, Ty::is_number, "a number is wanted")
+    }
+
+    /// The expression if its type fits, an error after saying so otherwise.
+    pub(super) fn expect_type(&mut self, expr: Expr, fits: impl Fn(&Ty) -> bool, wanted: &str) -> Expr {
+        if fits(&expr.ty) {
+            return expr;
+        }
+        let diagnostic = Diagnostic::error(Code::WrongType, format!("{wanted}, not {}", expr.ty))
+            .primary(expr.span, expr.ty.to_string());
+        self.error(diagnostic);
+        Expr::error(expr.span)
+    }
+
+    // ---- names
+
+    fn name(&mut self, name: ast::Name<'_>) -> Expr {
+        let span = name.span();
+        let text = name.text();
+        self.visible(text, span).unwrap_or_else(|| {
+            self.unknown_name(text, span);
+            Expr::error(span)
+        })
+    }
+
+    /// What a name stands for; `None` for one that nothing declares.
+    pub(super) fn visible(&mut self, text: &str, span: Span) -> Option<Expr> {
+        if let Some(local) = self.locals.iter().rfind(|local| local.name == text) {
+            return Some(Expr { span, ty: local.ty.clone(), kind: ExprKind::Local(local.id) });
+        }
+        match self.names.values.get(text) {
+            Some((Named::Global(id), _)) => {
+                let ty = self.resolver.hir.global(*id).value.ty.clone();
+                return Some(Expr { span, ty, kind: ExprKind::Global(*id) });
+            }
+            Some((Named::Axis(axis), _)) => return Some(Expr { span, ty: Ty::Axis, kind: ExprKind::Axis(*axis) }),
+            Some((Named::Pattern, _)) => return Some(Expr::error(span)),
+            None => {}
+        }
+        find_word(text).map(|at| word(Some(at), span))
+    }
+
+    fn unknown_name(&mut self, text: &str, span: Span) {
+        if self.is_excused(text) {
+            return;
+        }
+        if let Some(below) = self.names.later.get(text).copied() {
+            self.error(
+                Diagnostic::error(Code::UsedBefore, format!("`{text}` is declared further below"))
+                    .primary(span, "used here")
+                    .secondary(below, "declared here")
+                    .help("move the declaration up"),
+            );
+            return;
+        }
+        let diagnostic = Diagnostic::error(Code::UnknownName, format!("there is no `{text}` here")).primary(span, "unknown name");
+        let is_callable = self.names.callables.contains_key(text) || Function::find(text).is_some();
+        let help = match is_callable {
+            true => Some(format!("`{text}` is called with parentheses: `{text}(…)`")),
+            false => {
+                let locals = self.locals.iter().map(|local| local.name.as_str());
+                let known = locals.chain(self.names.values.keys().map(String::as_str));
+                did_you_mean(text, known.chain(WORDS.iter().map(|word| word.name)))
+            }
+        };
+        self.error(match help {
+            Some(help) => diagnostic.help(help),
+            None => diagnostic,
+        });
+    }
+
+    // ---- literals and lists
+
+    fn literal(&mut self, literal: ast::Literal<'_>) -> Expr {
+        let span = literal.span();
+        let (ty, kind) = match literal.kind() {
+            Some(LiteralKind::Bool(value)) => (Ty::Bool, ExprKind::Bool(value)),
+            Some(LiteralKind::Str(text)) => (Ty::Text, ExprKind::Text(Arc::from(text.value()))),
+            Some(LiteralKind::Number(number)) => match self.value_of(number) {
+                Some(value) => (Ty::Number, ExprKind::Number(value)),
+                None => return Expr::error(span),
+            },
+            None => return Expr::error(span),
+        };
+        Expr { span, ty, kind }
+    }
+
+    fn value_of(&mut self, number: ast::Number<'_>) -> Option<Number> {
+        let unit = match (number.suffix(), number.unit()) {
+            ("", _) => Number::ONE,
+            (_, Some(unit)) => Number::from(i128::from(unit.bytes())),
+            // Explained by the parser.
+            (_, None) => return None,
+        };
+        let value = Number::parse(number.digits()).and_then(|value| value.mul(unit));
+        if value.is_err() {
+            self.error(
+                Diagnostic::error(Code::Arithmetic, format!("`{}` is too large or too fine a number", number.text()))
+                    .primary(number.span(), "does not fit a fraction of 128 bits"),
+            );
+        }
+        value.ok()
+    }
+
+    fn list(&mut self, list: ast::List<'_>) -> Expr {
+        let span = list.span();
+        let elements: Vec<Expr> = list.elements().map(|element| self.expr(Some(element), span)).collect();
+        let mut joined = Ty::Any;
+        for element in &elements {
+            match joined.join(&element.ty) {
+                Some(ty) => joined = ty,
+                None => {
+                    self.error(
+                        Diagnostic::error(Code::WrongType, format!("a list cannot hold both {joined} and {}", element.ty))
+                            .primary(element.span, element.ty.to_string()),
+                    );
+                    return Expr::error(span);
+                }
+            }
+        }
+        // A list literal of modules is a selection.
+        let ty = match joined {
+            Ty::Place(kind) | Ty::Places(kind) => Ty::Places(kind),
+            Ty::Point | Ty::Points => Ty::Points,
+            other => Ty::List(Box::new(other)),
+        };
+        Expr { span, ty, kind: ExprKind::List(elements) }
+    }
+
+    // ---- operators
+
+    fn prefix(&mut self, prefix: ast::Prefix<'_>) -> Expr {
+        let span = prefix.span();
+        match prefix.op() {
+            Some(PrefixOp::Neg) => {
+                let operand = self.number(prefix.operand(), span);
+                Expr { span, ty: Ty::Number, kind: ExprKind::Neg(Box::new(operand)) }
+            }
+            Some(PrefixOp::Not) => {
+                let operand = self.expr(prefix.operand(), span);
+                let operand = self.expect_type(operand, Ty::is_bool, "`not` takes a truth value");
+                Expr { span, ty: Ty::Bool, kind: ExprKind::Not(Box::new(operand)) }
+            }
+            None => Expr::error(span),
+        }
+    }
+
+    fn binary(&mut self, binary: ast::Binary<'_>) -> Expr {
+        let span = binary.span();
+        let Some(op) = binary.op() else { return Expr::error(span) };
+        // A chain of comparisons is explained by the parser.
+        let is_chain = |expr: Option<ast::Expr>| match expr {
+            Some(ast::Expr::Binary(inner)) => inner.op().is_some_and(BinaryOp::is_comparison),
+            _ => false,
+        };
+        if op.is_comparison() && is_chain(binary.left()) {
+            return Expr::error(span);
+        }
+        let (left, right) = (self.expr(binary.left(), span), self.expr(binary.right(), span));
+        let (takes, gives): (fn(&Ty) -> bool, Ty) = match op {
+            BinaryOp::Or | BinaryOp::And => (Ty::is_bool, Ty::Bool),
+            BinaryOp::Eq | BinaryOp::Ne => (is_comparable, Ty::Bool),
+            BinaryOp::Lt | BinaryOp::Le | BinaryOp::Gt | BinaryOp::Ge => (Ty::is_number, Ty::Bool),
+            _ => (Ty::is_number, Ty::Number),
+        };
+        let wrong = [&left, &right].into_iter().find(|side| !takes(&side.ty));
+        if let Some(wrong) = wrong {
+            let diagnostic = Diagnostic::error(Code::WrongType, format!("`{}` cannot be used on {}", op.symbol(), wrong.ty))
+                .primary(wrong.span, wrong.ty.to_string());
+            let help = operator_help(op, &left, binary);
+            self.error(help.into_iter().fold(diagnostic, Diagnostic::help));
+            return Expr::error(span);
+        }
+        let is_equality = matches!(op, BinaryOp::Eq | BinaryOp::Ne);
+        if is_equality && left.ty.join(&right.ty).is_none() {
+            let message = format!("{} and {} are never equal", left.ty, right.ty);
+            self.error(
+                Diagnostic::error(Code::WrongType, message)
+                    .primary(right.span, right.ty.to_string())
+                    .secondary(left.span, left.ty.to_string()),
+            );
+            return Expr::error(span);
+        }
+        Expr { span, ty: gives, kind: ExprKind::Binary(op, Box::new(left), Box::new(right)) }
+    }
+
+    // ---- functions
+
+    fn function(&mut self, call: ast::Call<'_>) -> Expr {
+        let span = call.span();
+        let Some(name) = call.name() else { return Expr::error(span) };
+        let Some(function) = Function::find(name.text()) else {
+            if self.names.callables.contains_key(name.text()) {
+                self.no_value(name.text(), span, "a schedule");
+            } else {
+                self.unknown_callable(name.text(), name.span());
+            }
+            return Expr::error(span);
+        };
+        let args = self.plain_args(function.name(), call.args());
+        let count = function.params().len();
+        if args.len() < count || args.len() > count && !function.is_variadic() {
+            self.wrong_count(function.name(), span, count, args.len());
+            return Expr::error(span);
+        }
+        let ty = match function {
+            Function::Len => self.len_type(&args[0]),
+            Function::Choose => self.choose_type(&args),
+            _ => {
+                let wrong = args.iter().find(|arg| !arg.ty.is_number());
+                wrong.map_or(Some(Ty::Number), |wrong| self.wrong_operand(function, wrong))
+            }
+        };
+        match ty {
+            Some(ty) => Expr { span, ty, kind: ExprKind::Function(function, args) },
+            None => Expr::error(span),
+        }
+    }
+
+    fn wrong_operand(&mut self, function: Function, arg: &Expr) -> Option<Ty> {
+        self.error(
+            Diagnostic::error(Code::WrongType, format!("`{}` takes numbers, not {}", function.name(), arg.ty))
+                .primary(arg.span, arg.ty.to_string()),
+        );
+        None
+    }
+
+    fn len_type(&mut self, arg: &Expr) -> Option<Ty> {
+        let is_list = arg.ty.element().is_some();
+        if is_list || matches!(arg.ty, Ty::Any | Ty::Place(PlaceKind::Module | PlaceKind::Either)) {
+            return Some(Ty::Number);
+        }
+        self.error(
+            Diagnostic::error(Code::WrongType, format!("`len` counts the elements of a list, a selection or a module, not of {}", arg.ty))
+                .primary(arg.span, arg.ty.to_string()),
+        );
+        None
+    }
+
+    fn choose_type(&mut self, args: &[Expr]) -> Option<Ty> {
+        let [condition, yes, no] = args else { return None };
+        if !condition.ty.is_bool() {
+            self.error(
+                Diagnostic::error(Code::WrongType, format!("`choose` begins with a condition, not with {}", condition.ty))
+                    .primary(condition.span, condition.ty.to_string()),
+            );
+            return None;
+        }
+        let joined = yes.ty.join(&no.ty);
+        if joined.is_none() {
+            self.error(
+                Diagnostic::error(Code::WrongType, format!("`choose` would give {} or {}", yes.ty, no.ty))
+                    .primary(no.span, no.ty.to_string())
+                    .secondary(yes.span, yes.ty.to_string()),
+            );
+        }
+        joined
+    }
+
+    /// The arguments of something that names none of them.
+    pub(super) fn plain_args(&mut self, callee: &str, args: Option<ast::ArgList<'_>>) -> Vec<Expr> {
+        let mut plain = Vec::new();
+        for arg in args.into_iter().flat_map(ast::ArgList::args) {
+            let value = self.expr(arg.value(), arg.span());
+            match arg.label() {
+                Some(label) => {
+                    self.error(
+                        Diagnostic::error(Code::UnknownArgument, format!("`{callee}` has no argument `{}`", label.text()))
+                            .primary(label.span(), "its arguments have no names")
+                            .help("leave the name away"),
+                    );
+                    plain.push(Expr::error(arg.span()));
+                }
+                None => plain.push(value),
+            }
+        }
+        plain
+    }
+
+    pub(super) fn wrong_count(&mut self, callee: &str, span: Span, wanted: usize, given: usize) {
+        let code = if given < wanted { Code::MissingArgument } else { Code::TooManyArguments };
+        let plural = if wanted == 1 { "" } else { "s" };
+        let message = match wanted {
+            0 => format!("`{callee}` takes no arguments"),
+            _ => format!("`{callee}` takes {wanted} argument{plural}, not {given}"),
+        };
+        self.error(Diagnostic::error(code, message).primary(span, format!("{given} given")));
+    }
+
+    pub(super) fn unknown_callable(&mut self, name: &str, span: Span) {
+        if self.is_excused(name) {
+            return;
+        }
+        let diagnostic = Diagnostic::error(Code::UnknownCallable, format!("there is no schedule or function `{name}`"))
+            .primary(span, "unknown");
+        let diagnostic = match library_module_of(name) {
+            Some(module) => diagnostic.help(format!("it is in the library: `use std.{module}.{name}`")),
+            None if crate::primitives::find(name).is_some() => {
+                diagnostic.help(format!("`{name}` is asked of a part of the model: `m.{name}(…)`"))
+            }
+            None => {
+                let known = self.names.callables.keys().map(String::as_str).chain(Function::names());
+                let help = did_you_mean(name, known.clone());
+                diagnostic.help(help.unwrap_or_else(|| format!("known here are {}", some_of(known))))
+            }
+        };
+        self.error(diagnostic);
+    }
+
+    pub(super) fn no_value(&mut self, name: &str, span: Span, what: &str) {
+        self.error(
+            Diagnostic::error(Code::NoValue, format!("`{name}` gives no value"))
+                .primary(span, format!("{what} changes the model; it stands on a line of its own")),
+        );
+    }
+}
+
+/// The library module that has a schedule of this name.
+fn library_module_of(name: &str) -> Option<&'static str> {
+    let head = format!("\nschedule {name}(");
+    slapo_stdlib::names().find(|module| slapo_stdlib::module(module).is_some_and(|text| text.contains(&head)))
+}
+
+fn word(at: Option<usize>, span: Span) -> Expr {
+    match at {
+        Some(at) => Expr { span, ty: Ty::Word(WORDS[at].kind), kind: ExprKind::Word(at as u32) },
+        None => Expr::error(span),
+    }
+}
+
+/// What `==` compares: values without parts, and single parts of the model.
+fn is_comparable(ty: &Ty) -> bool {
+    !matches!(ty, Ty::List(_) | Ty::Places(_) | Ty::Points | Ty::Class | Ty::Word(WordKind::Auto))
+}
+
+fn operator_help(op: BinaryOp, left: &Expr, binary: ast::Binary<'_>) -> Option<String> {
+    let is_place = matches!(left.ty, Ty::Place(_) | Ty::Places(_));
+    match (op, binary.left(), binary.right()) {
+        // `m.layer-1` reads as a subtraction.
+        (BinaryOp::Sub, Some(ast::Expr::Field(field)), Some(right)) if is_place => {
+            let name = field.name()?.text();
+            let receiver = field.receiver()?.syntax().text();
+            Some(format!("a name with a dash is quoted: `{receiver}[\"{name}-{}\"]`", right.syntax().text()))
+        }
+        (op, ..) if op.is_comparison() && is_place => Some("compare single parts of the model, or use `len`".to_string()),
+        _ => None,
+    }
+}

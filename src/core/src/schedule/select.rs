@@ -1,0 +1,310 @@
+//! Paths on a model: what a name, a wildcard or a point leads to.
+//!
+//! Everything here is a question to the [`Model`]; messages are made where the schedule's text is known. Read [`Place`]
+//! first.
+
+use super::builtins::WORDS;
+use super::roles::{is_class, roles};
+use super::types::{Kind, PlaceKind, Structure, Want};
+use slapo_model::regions::{calls, module_region, region};
+use slapo_model::{BufferId, Def, Model, ModuleId, ParameterId, ValueId};
+use std::collections::BTreeSet;
+
+/// One thing that a path leads to. A tied parameter is another place under each of its names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Place {
+    Module(ModuleId),
+    /// By its owner on the path used, and its position among the owner's parameters.
+    Parameter { module: ModuleId, slot: u32, id: ParameterId },
+    Buffer { module: ModuleId, slot: u32, id: BufferId },
+}
+
+/// A use of a value: on the border of a module, or of a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Point {
+    pub of: Place,
+    pub port: Port,
+    /// The gradient there instead of the value.
+    pub is_gradient: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Port {
+    /// A value that enters the module, in order of first use.
+    Input(u32),
+    /// A value that leaves it, in order of definition.
+    Output(u32),
+    /// A parameter itself.
+    Value,
+}
+
+impl Place {
+    /// The place of a full dotted path.
+    pub fn at(model: &Model, path: &str) -> Option<Place> {
+        if let Some(module) = model.find(path) {
+            return Some(Place::Module(module));
+        }
+        let (owner, name) = path.rsplit_once('.').unwrap_or(("", path));
+        Place::Module(model.find(owner)?).named(model, name)
+    }
+
+    /// The full dotted path; empty for the model itself.
+    pub fn path(self, model: &Model) -> String {
+        let (module, name) = match self {
+            Place::Module(id) => return model.module(id).path.clone(),
+            Place::Parameter { module, slot, .. } => (module, &model.module(module).parameters[slot as usize].0),
+            Place::Buffer { module, slot, .. } => (module, &model.module(module).buffers[slot as usize].0),
+        };
+        match model.module(module).path.as_str() {
+            "" => name.clone(),
+            path => format!("{path}.{name}"),
+        }
+    }
+
+    /// The child, parameter or buffer of that name.
+    pub fn named(self, model: &Model, name: &str) -> Option<Place> {
+        let Place::Module(module) = self else { return None };
+        let here = model.module(module);
+        if let Some(child) = here.children.iter().find(|child| model.module(**child).name == name) {
+            return Some(Place::Module(*child));
+        }
+        let position = |(known, _): &(String, _)| known == name;
+        if let Some(slot) = here.parameters.iter().position(position) {
+            return Some(Place::Parameter { module, slot: slot as u32, id: here.parameters[slot].1 });
+        }
+        let slot = here.buffers.iter().position(|(known, _)| known == name)?;
+        Some(Place::Buffer { module, slot: slot as u32, id: here.buffers[slot].1 })
+    }
+
+    /// Every name that can follow the dot.
+    pub fn names(self, model: &Model) -> Vec<&str> {
+        let Place::Module(module) = self else { return Vec::new() };
+        let here = model.module(module);
+        let children = here.children.iter().map(|child| model.module(*child).name.as_str());
+        let parameters = here.parameters.iter().map(|(name, _)| name.as_str());
+        children.chain(parameters).chain(here.buffers.iter().map(|(name, _)| name.as_str())).collect()
+    }
+
+    pub fn children(self, model: &Model) -> Vec<Place> {
+        match self {
+            Place::Module(module) => model.module(module).children.iter().copied().map(Place::Module).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Itself and every module below, in the model's order.
+    pub fn below(self, model: &Model) -> Vec<Place> {
+        let mut found = Vec::new();
+        let mut todo = vec![self];
+        while let Some(place) = todo.pop() {
+            found.push(place);
+            todo.extend(place.children(model).into_iter().rev());
+        }
+        found
+    }
+
+    /// Parameters at or below, each once, in the model's order.
+    pub fn parameters(self, model: &Model) -> Vec<ParameterId> {
+        match self {
+            Place::Parameter { id, .. } => vec![id],
+            Place::Buffer { .. } => Vec::new(),
+            Place::Module(_) => {
+                let modules = self.below(model).into_iter().filter_map(Place::module);
+                let mut seen = BTreeSet::new();
+                let all = modules.flat_map(|id| model.module(id).parameters.iter().map(|(_, id)| *id));
+                all.filter(|id| seen.insert(*id)).collect()
+            }
+        }
+    }
+
+    pub fn module(self) -> Option<ModuleId> {
+        match self {
+            Place::Module(id) => Some(id),
+            _ => None,
+        }
+    }
+
+    /// `a module`, `a parameter`, `a buffer`
+    pub fn noun(self) -> &'static str {
+        match self {
+            Place::Module(_) => "a module",
+            Place::Parameter { .. } => "a parameter",
+            Place::Buffer { .. } => "a buffer",
+        }
+    }
+
+    pub fn kind(self) -> PlaceKind {
+        match self {
+            Place::Module(_) => PlaceKind::Module,
+            _ => PlaceKind::Tensor,
+        }
+    }
+
+    /// The shape of a parameter or buffer.
+    pub fn shape(self, model: &Model) -> Option<&[i64]> {
+        match self {
+            Place::Module(_) => None,
+            Place::Parameter { id, .. } => Some(&model.parameter(id).shape),
+            Place::Buffer { id, .. } => model.buffers.get(id.0 as usize).map(|buffer| buffer.shape.as_slice()),
+        }
+    }
+
+    /// Role names of its dimensions, as far as they have any.
+    pub fn roles(self, model: &Model) -> &'static [&'static str] {
+        let (module, name) = match self {
+            Place::Module(_) => return &[],
+            Place::Parameter { module, slot, .. } => (module, &model.module(module).parameters[slot as usize].0),
+            Place::Buffer { module, slot, .. } => (module, &model.module(module).buffers[slot as usize].0),
+        };
+        roles(model.module(module).short_class(), name)
+    }
+
+    /// Whether it is what a class, a `type`, `Module` or `param` says.
+    pub fn is(self, model: &Model, want: &Want) -> bool {
+        if want.list {
+            let one = Want::one(want.kind.clone());
+            return self.kind() == PlaceKind::Module && self.children(model).iter().all(|child| child.is(model, &one));
+        }
+        match (&want.kind, self) {
+            (Kind::Module, Place::Module(_)) => true,
+            (Kind::Tensor, Place::Parameter { .. } | Place::Buffer { .. }) => true,
+            (Kind::Class(name), Place::Module(id)) => is_class(&model.module(id).class, name),
+            (Kind::Structure(structure), Place::Module(_)) => self.misses(model, structure).is_none(),
+            _ => false,
+        }
+    }
+
+    /// The first field of a structure that is absent here or is something else.
+    pub fn misses(self, model: &Model, structure: &Structure) -> Option<String> {
+        let field = structure.fields.iter().find(|field| match self.named(model, &field.name) {
+            Some(place) => !place.is(model, &field.want),
+            None => !field.is_optional,
+        })?;
+        Some(field.name.clone())
+    }
+}
+
+/// Answers that are worth keeping for a whole schedule.
+pub struct Selector<'m> {
+    pub model: &'m Model,
+    /// Position of every module in the model's order.
+    rank: Vec<u32>,
+    /// By value: floating and dependent on a parameter; made when first needed.
+    differentiable: Option<Vec<bool>>,
+}
+
+/// Why a point does not exist.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoPort {
+    /// The module is never called.
+    NeverRuns,
+    /// No value that a gradient flows through crosses the border.
+    None,
+    /// Several do; their names.
+    Several(Vec<String>),
+    /// There are only so many.
+    Number(usize),
+    /// No value of that name; those there are.
+    Name(Vec<String>),
+}
+
+/// How a port is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PortName<'a> {
+    Only,
+    Number(u32),
+    Named(&'a str),
+}
+
+impl<'m> Selector<'m> {
+    pub fn new(model: &'m Model) -> Selector<'m> {
+        let mut rank = vec![u32::MAX; model.modules.len()];
+        for (i, place) in Place::Module(ModuleId(0)).below(model).into_iter().enumerate() {
+            if let Place::Module(id) = place {
+                rank[id.0 as usize] = i as u32;
+            }
+        }
+        Selector { model, rank, differentiable: None }
+    }
+
+    /// Sorts into the model's order; a module, and a parameter under one of its names, is left only once.
+    pub fn tidy(&self, places: &mut Vec<Place>) {
+        let rank = |id: ModuleId| self.rank[id.0 as usize];
+        places.sort_by_key(|place| match *place {
+            Place::Module(id) => (rank(id), 0, 0),
+            Place::Parameter { module, slot, .. } => (rank(module), 1, slot),
+            Place::Buffer { module, slot, .. } => (rank(module), 2, slot),
+        });
+        let (mut modules, mut parameters, mut buffers) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        places.retain(|place| match *place {
+            Place::Module(id) => modules.insert(id),
+            Place::Parameter { id, .. } => parameters.insert(id),
+            Place::Buffer { id, .. } => buffers.insert(id),
+        });
+    }
+
+    /// Whether any module of the model is of that class.
+    pub fn has_class(&self, name: &str) -> bool {
+        self.model.modules.iter().any(|module| is_class(&module.class, name))
+    }
+
+    /// Short names of all classes, each once, in the model's order.
+    pub fn classes(&self) -> Vec<&'m str> {
+        let mut seen = BTreeSet::new();
+        let names = self.model.modules.iter().map(|module| module.short_class());
+        names.filter(|name| !name.is_empty() && seen.insert(*name)).collect()
+    }
+
+    /// A port on the border of a module, in its first call.
+    pub fn port(&mut self, module: ModuleId, is_input: bool, name: PortName) -> Result<Port, NoPort> {
+        let graph = &self.model.graph;
+        let region = match calls(self.model, module).first() {
+            Some(scope) => region(graph, self.model, *scope),
+            None => module_region(graph, self.model, module),
+        };
+        if region.nodes.is_empty() {
+            return Err(NoPort::NeverRuns);
+        }
+        let values = if is_input { region.live_in } else { region.live_out };
+        let shown = |ids: &[ValueId]| ids.iter().map(|id| graph.value(*id).name.clone()).collect::<Vec<_>>();
+        let at = match name {
+            PortName::Number(at) if (at as usize) < values.len() => at as usize,
+            PortName::Number(_) => return Err(NoPort::Number(values.len())),
+            PortName::Named(name) => {
+                let at = values.iter().position(|id| graph.value(*id).name == name);
+                at.ok_or_else(|| NoPort::Name(shown(&values)))?
+            }
+            PortName::Only => {
+                let model = self.model;
+                let differentiable = self.differentiable.get_or_insert_with(|| differentiable(model));
+                let open: Vec<ValueId> = values.iter().copied().filter(|id| differentiable[id.0 as usize]).collect();
+                match open.as_slice() {
+                    [] => return Err(NoPort::None),
+                    [one] => values.iter().position(|id| id == one).unwrap_or_default(),
+                    several => return Err(NoPort::Several(shown(several))),
+                }
+            }
+        };
+        Ok(if is_input { Port::Input(at as u32) } else { Port::Output(at as u32) })
+    }
+}
+
+/// Values that a gradient flows through.
+fn differentiable(model: &Model) -> Vec<bool> {
+    let graph = &model.graph;
+    let mut flows: Vec<bool> = graph.values.iter().map(|value| matches!(value.def, Def::Parameter(_))).collect();
+    for node in &graph.nodes {
+        if node.reads().any(|id| flows[id.0 as usize]) {
+            for out in node.outs.iter().flatten() {
+                flows[out.0 as usize] = graph.ty(*out).dtype.is_float();
+            }
+        }
+    }
+    flows
+}
+
+/// The dimension that a word or number names in a shape of `rank` dimensions.
+pub fn dimension(roles: &[&str], rank: usize, word: u32) -> Option<usize> {
+    let name = WORDS.get(word as usize)?.name;
+    roles.iter().position(|role| *role == name).filter(|dim| *dim < rank)
+}

@@ -1,0 +1,96 @@
+//! Values while a schedule is expanded.
+
+use super::builtins::WORDS;
+use super::number::Number;
+use super::select::{Place, Point, Port};
+use super::types::Want;
+use slapo_model::Model;
+use slapo_syntax::Span;
+use std::rc::Rc;
+use std::sync::Arc;
+
+#[derive(Clone, Debug)]
+pub enum Value {
+    Number(Number),
+    Bool(bool),
+    Text(Arc<str>),
+    Place(Place),
+    Places(Rc<Selection>),
+    Point(Point),
+    Points(Rc<Vec<Point>>),
+    /// Position in the mesh.
+    Axis(u32),
+    Word(u32),
+    Class(Rc<Want>),
+    List(Rc<Vec<Value>>),
+}
+
+/// Several places, in the model's order.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    pub places: Vec<Place>,
+    /// The names marked `?` of which none was there: why the selection is empty.
+    pub missing: Option<Missing>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Missing {
+    pub names: Vec<String>,
+    pub span: Span,
+    /// One of the places that have none of them.
+    pub of: Place,
+}
+
+impl Value {
+    pub fn places(places: Vec<Place>) -> Value {
+        Value::Places(Rc::new(Selection { places, missing: None }))
+    }
+
+    /// As a message shows it; long lists are cut.
+    pub fn show(&self, model: Option<&Model>, axes: &[super::mesh::Axis]) -> String {
+        const SHOWN: usize = 3;
+        let path = |place: &Place| match model.map(|model| place.path(model)) {
+            Some(path) if path.is_empty() => "the model".to_string(),
+            path => path.unwrap_or_default(),
+        };
+        let cut = |mut shown: Vec<String>, all: usize| {
+            if all > SHOWN {
+                shown.push("…".to_string());
+            }
+            format!("[{}]", shown.join(", "))
+        };
+        match self {
+            Value::Number(number) => number.to_string(),
+            Value::Bool(value) => value.to_string(),
+            Value::Text(text) => format!("{text:?}"),
+            Value::Place(place) => path(place),
+            Value::Places(selection) => {
+                cut(selection.places.iter().take(SHOWN).map(path).collect(), selection.places.len())
+            }
+            Value::Point(point) => point_path(&path(&point.of), point),
+            Value::Points(points) => {
+                let shown = points.iter().take(SHOWN).map(|point| point_path(&path(&point.of), point));
+                cut(shown.collect(), points.len())
+            }
+            Value::Axis(axis) => axes.get(*axis as usize).map(|axis| axis.name.clone()).unwrap_or_default(),
+            Value::Word(word) => WORDS.get(*word as usize).map_or("", |word| word.name).to_string(),
+            Value::Class(want) => want.to_string(),
+            Value::List(list) => {
+                let show = |value: &Value| match value {
+                    Value::List(_) => "[…]".to_string(),
+                    value => value.show(model, axes),
+                };
+                cut(list.iter().take(SHOWN).map(show).collect(), list.len())
+            }
+        }
+    }
+}
+
+fn point_path(of: &str, point: &Point) -> String {
+    let port = match point.port {
+        Port::Input(at) => format!(".input({at})"),
+        Port::Output(at) => format!(".output({at})"),
+        Port::Value => String::new(),
+    };
+    format!("{of}{port}{}", if point.is_gradient { ".grad()" } else { "" })
+}

@@ -1,0 +1,212 @@
+//! Diagnostics as pictures of the source, drawn by ariadne. The only file that knows it.
+//!
+//! Spans are bytes. What ariadne would take for a line end but `SourceMap` does not, and what would steer a terminal, is
+//! replaced by something as wide before drawing. Lines of the model's own source are drawn as files of their own.
+
+use super::{Style, bytes, printable, word};
+use crate::failure::Failure;
+use ariadne::{Cache, Color, Config, IndexType, Label, LabelAttach, Report, ReportKind, Source};
+use slapo_syntax::{Applicability, Diagnostic, Fix, ModelExcerpt, Severity, SourceMap};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+
+/// Longer lines are not drawn.
+const LONGEST_LINE: usize = 400;
+
+/// A file of the source map, or behind those a model excerpt.
+type Id = usize;
+type Area = (Id, Range<usize>);
+
+pub fn diagnostic(files: &SourceMap, diagnostic: &Diagnostic, style: Style) -> String {
+    let drawn = has_short_lines(files, diagnostic).then(|| draw(files, diagnostic, style)).flatten();
+    drawn.unwrap_or_else(|| list(files, diagnostic, style))
+}
+
+/// A failure has no place in a schedule; it may have one in the model.
+pub fn failure(failure: &Failure, style: Style) -> String {
+    let error = style.severity(Severity::Error, "error");
+    let mut text = format!("{error}: {}\n", style.bold(&printable(&failure.message)));
+    if let Some(ModelExcerpt { file, line, source, .. }) = &failure.excerpt {
+        text.push_str(&format!("  --> {file}:{line}\n"));
+        if !source.is_empty() {
+            text.push_str(&format!("      {}\n", printable(source)));
+        }
+    }
+    append(&mut text, style, &failure.notes, &failure.helps);
+    text
+}
+
+fn append(text: &mut String, style: Style, notes: &[String], helps: &[String]) {
+    for (kind, lines) in [("note", notes), ("help", helps)] {
+        for line in lines {
+            let indented = printable(line).replace('\n', "\n        ");
+            text.push_str(&format!("  {}: {indented}\n", style.bold(kind)));
+        }
+    }
+}
+
+fn draw(files: &SourceMap, diagnostic: &Diagnostic, style: Style) -> Option<String> {
+    let (kind, color) = kind(diagnostic.severity);
+    let title = format!("{}[{}]", word(diagnostic.severity), diagnostic.code);
+    let labels = labels(files, diagnostic, color);
+    let (first, _) = labels.first()?;
+    let config = Config::default()
+        .with_color(style.color)
+        .with_index_type(IndexType::Byte)
+        .with_label_attach(LabelAttach::Start);
+    let helps = diagnostic.helps.iter().map(|help| printable(help).into_owned());
+    let report = Report::build(ReportKind::Custom(&title, kind), first.clone())
+        .with_config(config)
+        .with_message(printable(&diagnostic.message))
+        .with_notes(diagnostic.notes.iter().map(|note| printable(note).into_owned()))
+        .with_helps(helps.chain(diagnostic.fixes.iter().filter_map(|fix| suggestion(files, fix))))
+        .with_labels(labels.into_iter().map(|(_, label)| label))
+        .finish();
+    let mut buffer = Vec::new();
+    report.write(Sources::new(files, &diagnostic.excerpt), &mut buffer).ok()?;
+    let text = String::from_utf8_lossy(&buffer);
+    let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+    Some(format!("{}\n", lines.join("\n")))
+}
+
+fn kind(severity: Severity) -> (Color, Color) {
+    match severity {
+        Severity::Error => (Color::Red, Color::Red),
+        Severity::Warning => (Color::Yellow, Color::Yellow),
+        Severity::Note => (Color::Cyan, Color::Cyan),
+    }
+}
+
+/// The primary label first.
+fn labels(files: &SourceMap, diagnostic: &Diagnostic, color: Color) -> Vec<(Area, Label<Area>)> {
+    let label = |area: Area, text: &str, color: Color, order: i32| {
+        let mut label = Label::new(area.clone()).with_color(color).with_order(order);
+        if !text.is_empty() {
+            label = label.with_message(printable(text));
+        }
+        (area, label)
+    };
+    let own = diagnostic.primary.iter().map(|l| (l, color)).chain(diagnostic.secondary.iter().map(|l| (l, Color::Blue)));
+    let mut labels = Vec::new();
+    for (order, (l, color)) in own.enumerate() {
+        labels.push(label((l.span.file.0 as usize, bytes(files, l.span)), &l.text, color, order as i32));
+    }
+    let first_excerpt = files.files().count();
+    for (i, excerpt) in diagnostic.excerpt.iter().enumerate() {
+        let area = (first_excerpt + i, 0..excerpt.source.len());
+        labels.push(label(area, &excerpt.label, Color::Magenta, labels.len() as i32));
+    }
+    labels
+}
+
+/// A fix of one line as it would be typed.
+fn suggestion(files: &SourceMap, fix: &Fix) -> Option<String> {
+    let span = fix.edits.first()?.span;
+    let at = files.line_column(span.file, span.start);
+    let fixed = fix.apply(span.file, files.text(span.file));
+    let line = fixed.lines().nth(at.line as usize - 1).unwrap_or("").trim();
+    let doubt = match fix.applicability {
+        Applicability::MachineApplicable => "",
+        Applicability::MaybeIncorrect => ", if that is what was meant",
+    };
+    let shown = if line.is_empty() || line.len() > LONGEST_LINE { String::new() } else { format!(": `{line}`") };
+    Some(printable(&format!("{}{doubt}{shown}", fix.title)).into_owned())
+}
+
+fn has_short_lines(files: &SourceMap, diagnostic: &Diagnostic) -> bool {
+    let labels = diagnostic.primary.iter().chain(&diagnostic.secondary);
+    let mut ends = labels.flat_map(|l| [(l.span.file, l.span.start), (l.span.file, l.span.end)]);
+    ends.all(|(file, offset)| files.line_text(file, files.line_column(file, offset).line).len() <= LONGEST_LINE)
+}
+
+/// Without a picture: what there is to say and the places.
+fn list(files: &SourceMap, diagnostic: &Diagnostic, style: Style) -> String {
+    let title = format!("{}[{}]", word(diagnostic.severity), diagnostic.code);
+    let title = style.severity(diagnostic.severity, &title);
+    let mut text = format!("{title}: {}\n", style.bold(&printable(&diagnostic.message)));
+    for label in diagnostic.primary.iter().chain(&diagnostic.secondary) {
+        text.push_str(&format!("  --> {}\n", files.place(label.span)));
+        if !label.text.is_empty() {
+            text.push_str(&format!("      {}\n", printable(&label.text)));
+        }
+    }
+    for excerpt in &diagnostic.excerpt {
+        text.push_str(&format!("  --> {}:{}\n      {}\n", excerpt.file, excerpt.line, printable(&excerpt.source)));
+    }
+    append(&mut text, style, &diagnostic.notes, &diagnostic.helps);
+    text
+}
+
+struct Sources<'a> {
+    files: &'a SourceMap,
+    excerpts: &'a [ModelExcerpt],
+    ready: BTreeMap<Id, Source<String>>,
+}
+
+impl<'a> Sources<'a> {
+    fn new(files: &'a SourceMap, excerpts: &'a [ModelExcerpt]) -> Sources<'a> {
+        Sources { files, excerpts, ready: BTreeMap::new() }
+    }
+
+    fn excerpt(&self, id: Id) -> Option<&'a ModelExcerpt> {
+        self.excerpts.get(id.checked_sub(self.files.files().count())?)
+    }
+
+    fn source(&self, id: Id) -> Source<String> {
+        if let Some(excerpt) = self.excerpt(id) {
+            return Source::from(drawable(&excerpt.source, true))
+                .with_display_line_offset((excerpt.line as usize).saturating_sub(1));
+        }
+        let file = self.files.files().nth(id);
+        Source::from(file.map(|file| drawable(self.files.text(file), false)).unwrap_or_default())
+    }
+}
+
+impl Cache<Id> for Sources<'_> {
+    type Storage = String;
+
+    fn fetch(&mut self, id: &Id) -> Result<&Source<String>, impl fmt::Debug> {
+        if !self.ready.contains_key(id) {
+            let source = self.source(*id);
+            self.ready.insert(*id, source);
+        }
+        self.ready.get(id).ok_or("no such file")
+    }
+
+    fn display<'a>(&self, id: &'a Id) -> Option<impl fmt::Display + 'a> {
+        let file = self.files.files().nth(*id).map(|file| self.files.name(file).to_owned());
+        file.or_else(|| self.excerpt(*id).map(|excerpt| excerpt.file.clone()))
+    }
+}
+
+/// The text with as many bytes, only `\n` ending lines, and no control characters.
+fn drawable(text: &str, one_line: bool) -> String {
+    let carriage_return_before_line_end = |at: usize| text[at..].starts_with("\r\n");
+    text.char_indices()
+        .map(|(at, c)| match c {
+            '\n' | '\t' if !one_line => c,
+            '\r' if carriage_return_before_line_end(at) => ' ',
+            c if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') => match c.len_utf8() {
+                1 => '?',
+                2 => '\u{a0}',
+                _ => '\u{2007}',
+            },
+            c => c,
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drawable_text_keeps_its_bytes() {
+        let text = "a\x1b[31m\u{85}\u{2028}\r\nb\r\u{b}é\t";
+        let drawn = drawable(text, false);
+        assert_eq!(drawn.len(), text.len());
+        assert_eq!(drawn.matches('\n').count(), 1);
+        assert!(!drawn.contains(['\x1b', '\r', '\u{85}', '\u{2028}', '\u{b}']));
+    }
+}

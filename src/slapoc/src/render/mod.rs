@@ -1,0 +1,93 @@
+//! Diagnostics and failures in four formats, and what the formats have in common.
+//!
+//! A format turns data into text; none decides what is shown or where. Crates for drawing appear in one file each:
+//! ariadne in `human`, codespan-reporting in `short`.
+
+pub mod github;
+pub mod human;
+pub mod json;
+pub mod short;
+
+use slapo_syntax::{Diagnostic, Severity, SourceMap, Span};
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+#[derive(Clone, Copy, Debug)]
+pub struct Style {
+    pub color: bool,
+}
+
+impl Style {
+    pub fn bold(self, text: &str) -> String {
+        self.paint("1", text)
+    }
+
+    fn severity(self, severity: Severity, text: &str) -> String {
+        let code = match severity {
+            Severity::Error => "1;31",
+            Severity::Warning => "1;33",
+            Severity::Note => "1;36",
+        };
+        self.paint(code, text)
+    }
+
+    fn paint(self, code: &str, text: &str) -> String {
+        if self.color { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+fn word(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Error => "error",
+        Severity::Warning => "warning",
+        Severity::Note => "note",
+    }
+}
+
+/// `2 errors, 1 warning`, and where to read on; nothing for nothing.
+pub fn closing(diagnostics: &[Diagnostic], style: Style) -> Option<String> {
+    let count = |severity| diagnostics.iter().filter(|d| d.severity == severity).count();
+    let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
+    let counts = [(errors, Severity::Error), (warnings, Severity::Warning)];
+    let parts: Vec<String> = counts
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, severity)| style.severity(*severity, &counted(*count, word(*severity))))
+        .collect();
+    if parts.is_empty() {
+        return None;
+    }
+    let codes: BTreeSet<&str> =
+        diagnostics.iter().filter(|d| d.severity < Severity::Note).map(|d| d.code.id()).collect();
+    let first = codes.first()?;
+    let more = match codes.len() {
+        1 => format!("`slapoc explain {first}` says more"),
+        _ => format!("`slapoc explain {first}` says more, and so on for each code"),
+    };
+    Some(format!("{}; {more}", parts.join(", ")))
+}
+
+/// `1 error`, `2 errors`
+pub fn counted(count: usize, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        _ => format!("{count} {what}s"),
+    }
+}
+
+/// The span's bytes, inside of the file and on character boundaries whatever it says.
+fn bytes(files: &SourceMap, span: Span) -> Range<usize> {
+    let text = files.text(span.file);
+    let start = text.floor_char_boundary(span.range().start);
+    start..text.ceil_char_boundary(span.range().end).max(start)
+}
+
+/// Text from a user's file must not steer the terminal.
+fn printable(text: &str) -> Cow<'_, str> {
+    let control = |c: char| c.is_control() && c != '\n' && c != '\t';
+    if !text.contains(control) {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(text.chars().map(|c| if control(c) { c.escape_default().to_string() } else { c.to_string() }).collect())
+}

@@ -1,0 +1,133 @@
+//! [`Report`] as text.
+
+use super::{Block, Count, Listed, MemoryChange, Report};
+use crate::render;
+use crate::units::{bytes, change, grouped};
+use slapo_core::memory::Memory;
+use std::fmt::{Result, Write};
+
+/// Causes stand behind this column where they can.
+const CAUSE: usize = 76;
+
+pub fn draw(report: &Report) -> String {
+    let mut text = String::new();
+    // Writing into a string cannot fail.
+    let _ = write(&mut text, report);
+    text
+}
+
+fn write(text: &mut String, report: &Report) -> Result {
+    header(text, report)?;
+    for block in &report.blocks {
+        writeln!(text)?;
+        self::block(text, block)?;
+    }
+    writeln!(text)?;
+    summary(text, report)?;
+    writeln!(text)?;
+    memory(text, &report.memory)?;
+    for skipped in &report.not_applied {
+        writeln!(text, "\nnot applied   {}: {}   {}", skipped.what, skipped.reason, skipped.cause)?;
+    }
+    Ok(())
+}
+
+fn header(text: &mut String, report: &Report) -> Result {
+    let sizes = match report.seq {
+        Some(seq) => format!("batch {}, seq {seq}", report.batch),
+        None => format!("batch {}", report.batch),
+    };
+    let model = &report.model;
+    let ranks = render::counted(report.ranks as usize, "rank");
+    writeln!(text, "{} on {} ({}), {sizes}, {ranks}", report.schedule, model.class, model.file)?;
+    if report.blocks.is_empty() {
+        writeln!(text, "\nno changes: every operator runs as the model has it")?;
+    }
+    Ok(())
+}
+
+fn block(text: &mut String, block: &Block) -> Result {
+    let name = if block.pattern.is_empty() { "the model" } else { &block.pattern };
+    let count = if block.count > 1 { format!("{} × ", block.count) } else { String::new() };
+    writeln!(text, "  {name:<40} {count}{}", block.class)?;
+    let width = block.changes.iter().map(|change| change.what.len()).max().unwrap_or(0);
+    for change in &block.changes {
+        let line = format!("    {} {:<width$}  {}", change.symbol, change.what, change.detail);
+        let via = change.via.as_ref().map(|via| format!(" ({via})")).unwrap_or_default();
+        writeln!(text, "{line:<CAUSE$}  {}{via}", change.cause)?;
+    }
+    Ok(())
+}
+
+fn summary(text: &mut String, report: &Report) -> Result {
+    let parameters = &report.parameters;
+    writeln!(text, "parameters    trained {}", counted(parameters.trained))?;
+    if parameters.frozen.count.tensors > 0 {
+        writeln!(text, "              frozen {}: {}", counted(parameters.frozen.count), names(&parameters.frozen))?;
+    }
+    let untouched = &parameters.untouched;
+    match untouched.count.tensors {
+        0 => writeln!(text, "              every one is named by a step")?,
+        all if all == parameters.trained.tensors + parameters.frozen.count.tensors => writeln!(text, "              no step names any")?,
+        _ => writeln!(text, "              no step names {}: {}", counted(untouched.count), names(untouched))?,
+    }
+    if report.micro_batches > 1 {
+        let rows = report.batch / i64::from(report.micro_batches);
+        writeln!(text, "batch         {} micro-batches of {rows} rows", report.micro_batches)?;
+    }
+    if report.recomputed_operators > 0 {
+        let of = report.forward_operators;
+        writeln!(text, "recompute     {} of {of} forward operators run twice", report.recomputed_operators)?;
+    }
+    for rerun in &report.rerun {
+        let nodes = render::counted(rerun.nodes, "node");
+        writeln!(text, "derivative    `{}` has none here: {nodes} differentiated by running again", rerun.operator)?;
+    }
+    writeln!(text, "numbers       {}", meaning(report.class))
+}
+
+fn meaning(class: &str) -> String {
+    let meaning = match class {
+        "exact" => "bit-equal to the empty schedule",
+        "reassociating" => "sums in another order than the empty schedule's",
+        "lossy" => "less precise than the empty schedule's",
+        _ => "another training than the empty schedule's",
+    };
+    format!("{class}: {meaning}")
+}
+
+fn memory(text: &mut String, memory: &MemoryChange) -> Result {
+    let after = memory.after;
+    let Some(before) = memory.before else {
+        writeln!(text, "memory per rank, predicted")?;
+        return rows(&after, &after).iter().try_for_each(|(name, _, after)| {
+            writeln!(text, "  {name:<14}{:>12}", bytes(*after))
+        });
+    };
+    writeln!(text, "{:<16}{:>12}{:>12}   predicted at the peak of a step", "memory per rank", "empty", "this")?;
+    for (name, before, after) in rows(&before, &after) {
+        let line = format!("  {name:<14}{:>12}{:>12}  {:>6}", bytes(before), bytes(after), change(before, after));
+        writeln!(text, "{}", line.trim_end())?;
+    }
+    Ok(())
+}
+
+fn rows(before: &Memory, after: &Memory) -> [(&'static str, u64, u64); 6] {
+    [
+        ("parameters", before.parameters, after.parameters),
+        ("gradients", before.gradients, after.gradients),
+        ("optimizer", before.optimizer, after.optimizer),
+        ("activations", before.activations, after.activations),
+        ("buffers", before.buffers, after.buffers),
+        ("together", before.peak(), after.peak()),
+    ]
+}
+
+fn names(listed: &Listed) -> String {
+    listed.patterns.join(", ")
+}
+
+/// `174,656 in 39 tensors`
+pub fn counted(count: Count) -> String {
+    format!("{} in {}", grouped(count.elements), render::counted(count.tensors, "tensor"))
+}

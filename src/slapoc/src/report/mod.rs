@@ -1,0 +1,276 @@
+//! What a schedule changes, as data. `draw` turns it into text and reads nothing else; `--message-format json` and
+//! `report.json` are this, serialised.
+//!
+//! Steps are gathered by what they say of which modules: twelve equal layers are one line with a count. Read [`Report`]
+//! first.
+
+mod draw;
+mod patterns;
+
+pub use draw::draw;
+
+use crate::load::{Loaded, Ready};
+use patterns::{cover, patterns};
+use serde::Serialize;
+use slapo_core::compile::Compiled;
+use slapo_core::memory::{Memory, predict};
+use slapo_core::primitives::Class;
+use slapo_core::schedule::{FrameKind, Place, Skipped, Step};
+use slapo_model::{Model, ParameterId};
+use std::collections::{BTreeMap, BTreeSet};
+
+#[derive(Debug, Serialize)]
+pub struct Report {
+    pub schedule: String,
+    pub model: ModelInfo,
+    pub batch: i64,
+    pub seq: Option<i64>,
+    pub ranks: i64,
+    /// The worst class of all steps: how far numbers may move.
+    pub class: &'static str,
+    pub steps: usize,
+    pub blocks: Vec<Block>,
+    pub micro_batches: u32,
+    pub forward_operators: usize,
+    pub recomputed_operators: usize,
+    pub memory: MemoryChange,
+    pub parameters: Parameters,
+    /// Operators without a derivative of their own.
+    pub rerun: Vec<Rerun>,
+    pub not_applied: Vec<NotApplied>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct ModelInfo {
+    pub file: String,
+    pub class: String,
+    pub fingerprint: String,
+}
+
+/// What happens to modules, or to tensors, that are alike.
+#[derive(Debug, Serialize)]
+pub struct Block {
+    /// Such as `transformer.h[0..6]`; empty for the model itself.
+    pub pattern: String,
+    pub class: String,
+    pub count: usize,
+    pub changes: Vec<Change>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Change {
+    /// `~` changed in place, `#` said about it.
+    pub symbol: char,
+    pub what: &'static str,
+    pub detail: String,
+    /// The statement, as `file:line`.
+    pub cause: String,
+    /// Where in the library the statement led to.
+    pub via: Option<String>,
+    pub steps: Vec<u32>,
+}
+
+/// Predicted bytes per rank at the peak of a step, with the empty schedule and with this one.
+#[derive(Debug, Serialize)]
+pub struct MemoryChange {
+    /// Absent where the model does not compile without the schedule.
+    pub before: Option<Memory>,
+    pub after: Memory,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Parameters {
+    pub trained: Count,
+    /// By the schedule, or by the model itself.
+    pub frozen: Listed,
+    /// What no step named.
+    pub untouched: Listed,
+}
+
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Count {
+    pub tensors: usize,
+    pub elements: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Listed {
+    #[serde(flatten)]
+    pub count: Count,
+    /// Modules of which everything belongs here, and single tensors.
+    pub patterns: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Rerun {
+    pub operator: String,
+    pub nodes: usize,
+}
+
+#[derive(Debug, Serialize)]
+pub struct NotApplied {
+    pub what: String,
+    pub reason: String,
+    pub cause: String,
+}
+
+/// Compares `after` with what the empty schedule gives.
+pub fn report(ready: &Ready, before: Option<&Compiled>, after: &Compiled) -> Report {
+    let Ready { loaded, archive, sizes } = ready;
+    let model = &archive.model;
+    let checked = &loaded.checked;
+    let all = (0..model.parameters.len()).map(|i| ParameterId(i as u32));
+    let is_trained = |id: &ParameterId| model.parameter(*id).trainable && !checked.effects.frozen.contains(id);
+    let (trained, frozen): (Vec<ParameterId>, Vec<ParameterId>) = all.partition(is_trained);
+    let recomputed = recomputed(after);
+    Report {
+        schedule: loaded.name.clone(),
+        model: ModelInfo {
+            file: archive.name.clone(),
+            class: model.modules[0].short_class().to_owned(),
+            fingerprint: model.fingerprint.clone(),
+        },
+        batch: sizes.batch,
+        seq: sizes.seq,
+        ranks: checked.mesh.size(),
+        class: checked.steps.iter().map(|step| step.primitive.class).max().unwrap_or(Class::Exact).name(),
+        steps: checked.steps.len(),
+        blocks: blocks(loaded, model, &recomputed, sizes.batch),
+        micro_batches: checked.effects.micro_batches,
+        forward_operators: after.joint.forward,
+        recomputed_operators: recomputed.values().sum(),
+        memory: MemoryChange { before: before.map(|c| predict(&c.program)), after: predict(&after.program) },
+        parameters: Parameters {
+            trained: count(model, &trained),
+            frozen: listed(model, &frozen),
+            untouched: listed(model, &checked.untouched),
+        },
+        rerun: after.joint.rerun.iter().map(|(op, n)| Rerun { operator: op.clone(), nodes: *n }).collect(),
+        not_applied: checked.skipped.iter().map(|skipped| not_applied(loaded, skipped)).collect(),
+    }
+}
+
+/// Operators that backward computes again, by the step that asked for it.
+fn recomputed(compiled: &Compiled) -> BTreeMap<u32, usize> {
+    let joint = &compiled.joint;
+    let mut counts = BTreeMap::new();
+    for step in joint.graph.nodes[joint.forward..].iter().filter_map(|node| node.origin.step) {
+        *counts.entry(step).or_default() += 1;
+    }
+    counts
+}
+
+/// Steps of one statement on modules of one pattern.
+struct Gathered<'a> {
+    steps: Vec<&'a Step>,
+    paths: Vec<String>,
+}
+
+fn blocks(loaded: &Loaded, model: &Model, recomputed: &BTreeMap<u32, usize>, batch: i64) -> Vec<Block> {
+    let mut gathered: Vec<(Key, Gathered)> = Vec::new();
+    for step in &loaded.checked.steps {
+        let path = step.target.path.clone();
+        let key = key(loaded, step, &path);
+        match gathered.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, group)) => {
+                group.steps.push(step);
+                group.paths.push(path);
+            }
+            None => gathered.push((key, Gathered { steps: vec![step], paths: vec![path] })),
+        }
+    }
+    let mut blocks: Vec<Block> = Vec::new();
+    for (key, group) in gathered {
+        let change = change(&key, &group, model, recomputed, batch);
+        let pattern = patterns(&group.paths).join(", ");
+        match blocks.iter_mut().find(|block| block.pattern == pattern) {
+            Some(block) => block.changes.push(change),
+            None => {
+                let distinct: BTreeSet<&String> = group.paths.iter().collect();
+                let class = class_of(model, group.steps[0].target.place);
+                blocks.push(Block { pattern, class, count: distinct.len(), changes: vec![change] });
+            }
+        }
+    }
+    blocks
+}
+
+#[derive(PartialEq)]
+struct Key {
+    primitive: &'static str,
+    args: String,
+    cause: String,
+    via: Option<String>,
+    shape: String,
+}
+
+fn key(loaded: &Loaded, step: &Step, path: &str) -> Key {
+    let args: Vec<String> = step.args.iter().map(|(name, value)| format!("{name}: {value}")).collect();
+    let (cause, via) = cause(loaded, step);
+    Key { primitive: step.primitive.name, args: args.join(", "), cause, via, shape: patterns::shape(path) }
+}
+
+/// The statement of the user's file that led to the step, and where in a library it then stands.
+fn cause(loaded: &Loaded, step: &Step) -> (String, Option<String>) {
+    let own = loaded.files.name(loaded.file);
+    if &*step.site.file == own {
+        return (step.site.to_string(), None);
+    }
+    let calls = step.chain.frames().filter(|frame| matches!(frame.kind, FrameKind::Call { .. }));
+    let call = calls.map(|frame| &frame.site).find(|site| &*site.file == own);
+    match call {
+        Some(site) => (site.to_string(), Some(step.site.to_string())),
+        None => (step.site.to_string(), None),
+    }
+}
+
+fn class_of(model: &Model, place: Place) -> String {
+    match place {
+        Place::Module(id) => model.module(id).short_class().to_owned(),
+        Place::Parameter { .. } => "parameter".to_owned(),
+        Place::Buffer { .. } => "buffer".to_owned(),
+    }
+}
+
+fn change(key: &Key, group: &Gathered, model: &Model, recomputed: &BTreeMap<u32, usize>, batch: i64) -> Change {
+    let steps: Vec<u32> = group.steps.iter().map(|step| step.id).collect();
+    let first = group.steps[0];
+    let detail = match key.primitive {
+        "checkpoint" => {
+            let operators: usize = steps.iter().filter_map(|id| recomputed.get(id)).sum();
+            format!("recomputed in backward: {}", crate::render::counted(operators, "operator"))
+        }
+        "freeze" => {
+            let all = group.steps.iter().flat_map(|step| step.target.place.parameters(model));
+            let distinct: BTreeSet<ParameterId> = all.filter(|id| model.parameter(*id).trainable).collect();
+            let count = count(model, &distinct.into_iter().collect::<Vec<_>>());
+            format!("no gradient, no update: {}", draw::counted(count))
+        }
+        "accumulate" => match first.arg("steps") {
+            Some(slapo_core::schedule::Argument::Int(n)) if *n > 0 => {
+                format!("{n} micro-batches of {} rows", batch / n)
+            }
+            _ => key.args.clone(),
+        },
+        _ => key.args.clone(),
+    };
+    let symbol = if key.primitive == "annotate" { '#' } else { '~' };
+    Change { symbol, what: key.primitive, detail, cause: key.cause.clone(), via: key.via.clone(), steps }
+}
+
+fn not_applied(loaded: &Loaded, skipped: &Skipped) -> NotApplied {
+    let own = loaded.files.name(loaded.file);
+    let site = skipped.chain.frames().map(|frame| &frame.site).find(|site| &*site.file == own);
+    let site = if &*skipped.site.file == own { &skipped.site } else { site.unwrap_or(&skipped.site) };
+    NotApplied { what: skipped.what.clone(), reason: skipped.reason.clone(), cause: site.to_string() }
+}
+
+fn count(model: &Model, parameters: &[ParameterId]) -> Count {
+    let elements = parameters.iter().map(|id| model.parameter(*id).shape.iter().product::<i64>() as u64).sum();
+    Count { tensors: parameters.len(), elements }
+}
+
+fn listed(model: &Model, parameters: &[ParameterId]) -> Listed {
+    let set: BTreeSet<ParameterId> = parameters.iter().copied().collect();
+    Listed { count: count(model, parameters), patterns: patterns(&cover(model, &set)) }
+}
