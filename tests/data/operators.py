@@ -14,8 +14,8 @@ WIDTH = 15  # 5 heads of 3
 POSITIONS = 65
 
 
-def parameter(*shape: int, mean: float = 0.0) -> nn.Parameter:
-    return nn.Parameter(mean + 0.3 * torch.randn(shape))
+def parameter(*shape: int, mean: float = 0.0, std: float = 0.25) -> nn.Parameter:
+    return nn.Parameter(mean + std * torch.randn(shape))
 
 
 class Operators(nn.Module):
@@ -57,7 +57,7 @@ class Operators(nn.Module):
 
 
 class Lookup(nn.Module):
-    """Embeddings: with a padding index, which many tokens have, and by a slice of the table."""
+    """An embedding with a padding index, which some tokens have, and the first rows of another table."""
 
     def __init__(self):
         super().__init__()
@@ -65,7 +65,7 @@ class Lookup(nn.Module):
         self.positions = parameter(POSITIONS, WIDTH)
 
     def forward(self, ids: Tensor) -> Tensor:
-        return self.tokens(ids) + F.embedding(ids % 3 + 2, self.positions, padding_idx=-64) + self.positions[: ids.shape[1]]
+        return self.tokens(ids) + self.positions[: ids.shape[1]]
 
 
 class Sums(nn.Module):
@@ -91,14 +91,13 @@ class Products(nn.Module):
     def __init__(self):
         super().__init__()
         self.middle, self.lead, self.outer = parameter(5, 1, mean=1), parameter(3, mean=1), parameter(1, 5, 1, mean=2)
-        self.numerator, self.factor, self.divisor = parameter(5, 1, mean=1), parameter(mean=1), parameter(mean=2)
+        self.factor, self.divisor = parameter(mean=1), parameter(mean=2)
 
     def forward(self, x: Tensor) -> Tensor:
         y = x.view(*x.shape[:2], 5, 3)
         y = self.factor * (self.lead * (y * self.middle)) / self.outer
-        y = y + self.numerator / (y * y + 1.5) / self.divisor
-        y = y * (y.mean(2, keepdim=True) * 0.5) + (self.middle * self.lead) / 3 + 2.0 / (self.divisor * self.divisor)
-        return x + (y * 1 / 1.0).reshape(x.shape)
+        y = y * y.mean(2, keepdim=True) * 0.5 + self.middle * self.lead / (y * y + 1.5) / self.divisor
+        return x + (y * 1 / 1.0 / 3).reshape(x.shape) + 1 / self.divisor
 
 
 class Powers(nn.Module):
@@ -126,20 +125,18 @@ class Activations(nn.Module):
 
 
 class Projections(nn.Module):
-    """`linear`, `addmm` and `mm` of matrices; a bias as a row and as a scalar."""
+    """`linear`, `addmm` and `mm` of matrices and of a vector; a bias as a row and as a scalar, with factors."""
 
     def __init__(self):
         super().__init__()
         self.inner, self.bias, self.point = parameter(WIDTH, 11), parameter(11), parameter()
-        self.back, self.flat = parameter(WIDTH, 11), nn.Linear(11, 7)
-        self.vector, self.last = parameter(7), nn.Linear(7, WIDTH, bias=False)
+        self.flat, self.vector = nn.Linear(11, 7), parameter(7)
+        self.last = nn.Linear(7, WIDTH, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        rows = x.view(-1, WIDTH)
-        y = torch.addmm(self.bias, rows, self.inner)
-        y = torch.addmm(self.point, torch.mm(y, self.back.t()), self.inner, beta=0.5, alpha=0.25)
-        y = self.last(self.flat(y)) + self.last(self.vector)
-        return x + 0.1 * y.view(x.shape)
+        y = torch.addmm(self.bias, x.view(-1, WIDTH), self.inner)
+        y = torch.addmm(self.point, torch.mm(y, self.inner.t()), self.inner, beta=0.5, alpha=0.25)
+        return x + self.last(self.flat(y)).view(x.shape) + self.last(self.vector)
 
 
 class Batched(nn.Module):
@@ -147,19 +144,19 @@ class Batched(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.matrix, self.left, self.vector = parameter(WIDTH, 7), parameter(9, WIDTH), parameter(WIDTH)
-        self.heads, self.wide = parameter(1, 5, 3, 7), parameter(5, WIDTH, 7)
+        self.matrix, self.left = parameter(WIDTH, 7, std=0.0625), parameter(9, WIDTH, std=0.125)
+        self.vector, self.heads = parameter(WIDTH), parameter(1, 5, 3, 7)
+        self.wide = parameter(5, WIDTH, 7, std=0.125)
 
     def forward(self, x: Tensor) -> Tensor:
         batch, seq, _ = x.shape
         y = x @ self.matrix
-        scores = torch.bmm(y, y.transpose(1, 2)) / 64
-        x = x + scores @ (x + (x @ self.vector).unsqueeze(-1)) / 16
+        x = x + torch.bmm(y, y.transpose(1, 2)) @ x * (x @ self.vector).unsqueeze(-1)
         summary = torch.matmul(self.left, x.transpose(1, 2))
-        x = x + torch.matmul(summary.transpose(-2, -1), self.left) / 16
+        x = x + torch.matmul(summary.transpose(-2, -1), self.left)
         z = torch.matmul(x.view(batch, seq, 5, 3).permute(0, 2, 1, 3), self.heads)
         z = z + torch.matmul(x.unsqueeze(1), self.wide.unsqueeze(0)) + torch.matmul(x.unsqueeze(1), self.wide)
-        z = torch.matmul(z, self.heads.transpose(-1, -2)) / 8
+        z = torch.matmul(z, self.heads.transpose(-1, -2))
         return x + z.transpose(1, 2).reshape(batch, seq, WIDTH)
 
 
@@ -205,17 +202,15 @@ class Pieces(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.tiles, self.parts, self.strided = nn.Linear(WIDTH, 15), nn.Linear(WIDTH, 31), nn.Linear(WIDTH, 15)
+        self.tiles, self.parts = nn.Linear(WIDTH, 17), nn.Linear(17, 31)
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.tiles(x)
-        y = torch.cat((y[..., 11:], y[..., :4], -y[..., 4:11]), -1)
+        y = torch.cat((y[..., 13:], y[..., :4], -y[..., 4:13]), -1)
         small, middle, _, large = self.parts(y).split([3, 5, 8, 15], dim=2)
-        large = large + torch.cat([middle[..., 1:4], small, middle[..., :-1], middle], dim=-1)
         first, second, rest = large.split(6, dim=-1)
-        y = torch.cat([second, rest * rest, first], dim=-1)
-        z = self.strided(y)
-        return x + torch.cat([z[..., ::2], z[..., 1::2] * z[..., 2::2]], dim=-1) / 2
+        y = torch.cat([second, rest * small, small, middle[..., :-1], middle], dim=-1)
+        return x + torch.cat([first, y[..., 2::3] * y[..., ::3], y[..., 17:19]], dim=-1)
 
 
 class Reorder(nn.Module):
@@ -242,9 +237,9 @@ class Reductions(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         y = x.view(*x.shape[:2], 5, 3)
-        scale = self.matrix.sum() * self.other.mean((0, 1)) + self.matrix.mean() + (self.other * self.other).sum((-1, 0))
-        x = x + 0.25 * scale * x.mean((1, -1), keepdim=True) + 0.125 * y.sum([1, 3]).mean(1)[:, None, None]
-        return x + (y.sum(-2, keepdim=True) * 0.5 + y.mean(-1).unsqueeze(-1)).flatten(2) * 0.5
+        scale = self.matrix.sum() * self.other.mean((0, 1)) + self.matrix.mean() + self.other.sum((-1, 0))
+        x = x + scale * x.mean((1, -1), keepdim=True) + y.sum([1, 3]).mean(1)[:, None, None] / 32
+        return x + (y.sum(-2, keepdim=True) * 0.25 + y.mean(-1).unsqueeze(-1)).flatten(2)
 
 
 class Masks(nn.Module):
@@ -256,8 +251,8 @@ class Masks(nn.Module):
 
     def forward(self, x: Tensor, ids: Tensor) -> Tensor:
         odd = (ids % 2 == 1).unsqueeze(-1)
-        x = x + torch.where(odd, x, 0.0) * 0.5 + torch.where(odd, self.row, 0.25)
-        return x + x.masked_fill(x > 1.0, -0.5) + self.other.masked_fill(odd, 0.125) + x.masked_fill(odd, 0.0)
+        x = torch.where(odd, x, 0.0) + torch.where(odd, self.row, 0.25) + x.masked_fill(x > 1.0, -0.5)
+        return x + self.other.masked_fill(odd, 0.125) + x.masked_fill(odd, 0.0)
 
 
 class Casts(nn.Module):
@@ -271,75 +266,77 @@ class Casts(nn.Module):
 
 
 class Gathers(nn.Module):
-    """Indexing: by ranges that take all there is, by ranges that transpose, and by what is no range."""
+    """Indexing: by ranges that take all there is, by ranges that transpose, by zeros, and by what is no range."""
 
     def __init__(self):
         super().__init__()
-        self.table, self.grid, self.few = parameter(VOCAB, WIDTH), parameter(3, 5), parameter(1, WIDTH)
+        self.table, self.grid, self.few = parameter(VOCAB, WIDTH), parameter(3, 5), parameter(1, 5)
 
     def forward(self, x: Tensor, ids: Tensor) -> Tensor:
-        rows, columns = torch.arange(3), torch.arange(5)
-        grid = self.grid[rows[:, None], columns] * self.grid[rows[None, :], columns[:, None]].t()
-        seq = torch.arange(x.shape[1])
-        return x + self.table[ids] + grid.flatten() + self.few[torch.zeros(7, 1, dtype=torch.int64), columns].sum()
+        three, five = torch.arange(3), torch.arange(5)
+        grid = self.grid[three[:, None], five] * self.grid[three, five[:, None]].t()
+        grid = grid * self.few[torch.zeros(3, 1, dtype=torch.int64), five]
+        return x + self.table[ids] + grid.flatten()
 
 
 class Drops(nn.Module):
+    """Two sites that draw from one tensor."""
+
     def __init__(self):
         super().__init__()
         self.drop = nn.Dropout(0.1)
-        self.weight = nn.Parameter(torch.ones(WIDTH))
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.drop(x * self.weight) + F.dropout(x, 0.5, training=False) - F.dropout(x, 0.1)
+        return x * self.drop(x) + F.dropout(x, 0.1)
 
 
 # Attention.
 
 
 class Head(nn.Module):
-    """One attention, whose result is the next one's value. `gain` shows which one's gradient is wrong."""
+    """A name for one attention."""
 
     def __init__(self, **options):
         super().__init__()
-        self.gain = parameter(5, 1, 1, mean=1)
         self.options = options
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
-        return F.scaled_dot_product_attention(q * self.gain, k, v, mask, **self.options)
+        return F.scaled_dot_product_attention(q, k, v, mask, **self.options)
 
 
 class Attention(nn.Module):
+    """Five heads of three. The result of one attention is the value of the next."""
+
     def __init__(self):
         super().__init__()
         self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
-        self.prefix, self.bias, self.slope = parameter(5, 7, 3), parameter(5, 7), parameter(5, 1, 1)
-        self.plain, self.causal, self.scaled = Head(), Head(is_causal=True), Head(scale=0.75)
+        nn.init.normal_(self.qkv.weight, std=0.5)
+        self.prefix, self.slope = parameter(5, 7, 3), parameter(5, 1, 1)
+        self.plain, self.causal = Head(), Head(is_causal=True, scale=0.75)
         self.floats, self.bools, self.window, self.everything = Head(), Head(), Head(), Head()
-        self.dropped, self.dropped_causal = Head(dropout_p=0.1), Head(dropout_p=0.1, is_causal=True)
+        self.dropped_causal = Head(dropout_p=0.1, is_causal=True)
         self.dropped_bools, self.dropped_floats = Head(dropout_p=0.1, scale=0.75), Head(dropout_p=0.1)
         self.prefixed, self.wide, self.learned = Head(is_causal=True), Head(), Head()
 
     def forward(self, x: Tensor, ids: Tensor) -> Tensor:
         batch, seq, _ = x.shape
-        q, k, v = self.qkv(x).view(batch, seq, 3, 5, 3).permute(2, 0, 3, 1, 4).split(1)
-        q, k, u = q.squeeze(0), k.squeeze(0), v.squeeze(0)
+        q, k, u = self.qkv(x).view(batch, seq, 15, 3).transpose(1, 2).split(5, dim=1)
         at = torch.arange(seq)
-        distance = (at[:, None] - at[None, :]).abs()
+        distance = (at[:, None] - at).abs()
         keep = (ids % 5 != 0)[:, None, None, :] | (distance == 0)
-        near = (distance < 4)[None, None].expand(batch, 5, seq, seq)
+        near = (distance < 4).expand(batch, 5, seq, seq)
         every = torch.ones(seq, seq, dtype=torch.bool)
-        floats = distance.to(torch.float32) * -0.125
-        v = u + self.causal(q, k, self.plain(q, k, u))
-        v = v + self.bools(q, k, self.floats(q, k, self.scaled(q, k, v), floats), keep)
-        v = u + self.everything(q, k, self.window(q, k, v, near), every)
-        v = v + self.dropped_causal(q, k, self.dropped(q, k, v))
-        v = u + self.dropped_floats(q, k, self.dropped_bools(q, k, v, keep), floats)
-        before = self.prefix.expand(batch, 5, 7, 3)
-        v = v + self.prefixed(q, torch.cat([before, k], dim=2), torch.cat([before, v], dim=-2))
-        w = self.wide(q, k, torch.cat([v, u[..., :2]], dim=-1))
-        v = u + self.learned(q, k, w[..., :3] + w[..., 2:], floats * self.slope)
-        return x + self.out(v.transpose(1, 2).reshape(batch, seq, WIDTH)) / 4
+        floats = distance * -0.125
+        v = u + self.causal(q, k, self.plain(k, q, u))
+        v = u - self.bools(q, k, self.floats(k, q, v, floats), keep)
+        v = u + self.everything(q, k, self.window(k, q, v, near), every)
+        v = u - self.dropped_bools(q, k, self.dropped_causal(k, q, v), keep)
+        v = u + self.dropped_floats(q, k, v, floats)
+        before = self.prefix.expand(batch, -1, -1, -1)
+        v = u - self.prefixed(q, torch.cat([before, k], dim=2), torch.cat([before, v], dim=-2))
+        v = self.wide(k, q, torch.cat([v, u[..., :2]], dim=-1))
+        v = u + self.learned(q, k, v[..., :3] + v[..., 2:], floats * self.slope)
+        return x + self.out(v.transpose(1, 2).reshape(batch, seq, WIDTH))
 
 
 class GroupedAttention(nn.Module):
@@ -354,6 +351,6 @@ class GroupedAttention(nn.Module):
         q = self.query(x).view(batch, seq, 4, 3).transpose(1, 2)
         k, v = self.memory(x).view(batch, seq, 4, 3).transpose(1, 2).split(2, dim=1)
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-        y = y + F.scaled_dot_product_attention(q, k, y[:, 1:3], dropout_p=0.1, enable_gqa=True)
+        y = y + F.scaled_dot_product_attention(q, k, v, dropout_p=0.1, enable_gqa=True)
         y = y.transpose(1, 2).flatten(2)
-        return x + self.out(y + F.scaled_dot_product_attention(y, y, y))
+        return x + self.out(F.scaled_dot_product_attention(y, y, y))

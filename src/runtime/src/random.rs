@@ -21,8 +21,9 @@ use std::f64::consts::TAU;
 /// Set in the site of parameters, so that no dropout shares their numbers.
 const PARAMETER: u32 = 0x8000_0000;
 
-/// Blocks computed side by side by [`Stream::words`].
-const LANES: usize = 8;
+/// Blocks computed side by side by [`Stream::words`]: enough independent multiplications to hide their latency, few enough
+/// to stay in registers.
+const LANES: usize = 16;
 /// Words of one call of [`Stream::words`].
 pub const BATCH: usize = 4 * LANES;
 

@@ -60,59 +60,25 @@ struct Totals {
     peak: u64,
 }
 
-#[derive(Serialize)]
-struct Ready<'a> {
-    libtorch: &'a str,
-    threads: u32,
-    rows: u64,
-    seconds: f64,
-}
-
+/// An event's own fields, and what follows from them.
 #[derive(Serialize)]
 struct Step<'a> {
-    step: u64,
-    loss: Number,
-    grad_norm: Option<Number>,
-    seconds: f64,
+    #[serde(flatten)]
+    event: &'a Event,
     tokens_per_second: f64,
-    memory: &'a MemoryReport,
 }
 
-#[derive(Serialize)]
-struct Wrote<'a> {
-    path: &'a Path,
-    bytes: u64,
-}
-
+/// A loss that is no number is `null`.
 #[derive(Serialize)]
 struct Summary {
     steps: u64,
     /// In steps, without start and files.
     seconds: f64,
-    first_loss: Number,
-    last_loss: Number,
+    first_loss: f64,
+    last_loss: f64,
     tokens_per_second: f64,
     predicted_memory: u64,
     measured_memory: u64,
-}
-
-/// JSON has no infinities: those, and what is no number, are strings.
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Number {
-    Finite(f64),
-    Named(&'static str),
-}
-
-impl From<f64> for Number {
-    fn from(value: f64) -> Number {
-        match value {
-            _ if value.is_finite() => Number::Finite(value),
-            _ if value.is_nan() => Number::Named("nan"),
-            _ if value > 0.0 => Number::Named("inf"),
-            _ => Number::Named("-inf"),
-        }
-    }
 }
 
 impl Plan {
@@ -146,17 +112,21 @@ impl<'a> Training<'a> {
                 );
                 self.bar.suspend(|| self.out.note(&text));
                 self.bar.set_message("");
-                self.record("ready", &Ready { libtorch, threads: *threads, rows: *rows, seconds: *seconds })?;
+                self.record("ready", event)?;
                 self.line(HEADER)
             }
             Event::Step { step, loss, grad_norm, seconds, memory } => {
                 self.totals.add(*loss, *seconds, memory);
-                self.step(*step, *loss, *grad_norm, *seconds, memory)
+                let rate = self.plan.tokens() / seconds.max(1e-9);
+                self.record("step", &Step { event, tokens_per_second: rate })?;
+                self.line(&step_line(*step, *loss, *grad_norm, *seconds, rate, memory.peak))?;
+                self.progress(*step);
+                Ok(())
             }
             Event::Wrote { path, bytes: size } => {
                 let text = format!("wrote {} ({})", path.display(), bytes(*size));
                 self.bar.suspend(|| self.out.note(&text));
-                self.record("wrote", &Wrote { path, bytes: *size })
+                self.record("wrote", event)
             }
             Event::Done { .. } | Event::Failed { .. } => Ok(()),
         }
@@ -165,11 +135,7 @@ impl<'a> Training<'a> {
     /// The last event as the worker sent it, for the log.
     pub fn failed(&mut self, event: &Event) -> Result<()> {
         self.bar.finish_and_clear();
-        #[derive(Serialize)]
-        struct Failed<'a> {
-            failure: &'a Event,
-        }
-        self.record("failed", &Failed { failure: event })
+        self.record("failed", event)
     }
 
     /// The run is over; what it came to.
@@ -180,8 +146,8 @@ impl<'a> Training<'a> {
         let summary = Summary {
             steps: totals.steps,
             seconds: totals.seconds,
-            first_loss: totals.first_loss.into(),
-            last_loss: totals.last_loss.into(),
+            first_loss: totals.first_loss,
+            last_loss: totals.last_loss,
             tokens_per_second: rate,
             predicted_memory: plan.predicted_memory,
             measured_memory: totals.peak,
@@ -212,27 +178,13 @@ impl<'a> Training<'a> {
         self.totals.steps
     }
 
-    fn step(&mut self, step: u64, loss: f64, norm: Option<f64>, time: f64, memory: &MemoryReport) -> Result<()> {
-        let rate = self.plan.tokens() / time.max(1e-9);
-        let shown = Step {
-            step,
-            loss: loss.into(),
-            grad_norm: norm.map(Number::from),
-            seconds: time,
-            tokens_per_second: rate,
-            memory,
-        };
-        self.record("step", &shown)?;
-        let norm = norm.map_or("-".to_owned(), |norm| format!("{norm:.6}"));
-        let (milliseconds, rate, peak) = (time * 1e3, grouped(rate.round() as u64), bytes(memory.peak));
-        self.line(&format!("{step:>7}  {loss:>12.6}  {norm:>12}  {milliseconds:>9.1}  {rate:>10}  {peak:>10}"))?;
+    fn progress(&mut self, step: u64) {
         self.bar.set_position(step);
         if !self.out.animates() && self.spoke.elapsed() > EVERY && step < self.plan.steps {
             self.spoke = Instant::now();
-            let left = self.began.elapsed().as_secs_f64() / step as f64 * (self.plan.steps - step) as f64;
+            let left = self.began.elapsed().as_secs_f64() / step.max(1) as f64 * (self.plan.steps - step) as f64;
             self.out.note(&format!("step {step} of {}, about {} left", self.plan.steps, seconds(left)));
         }
-        Ok(())
     }
 
     /// To the log, and in JSON to standard output.
@@ -275,6 +227,12 @@ impl Totals {
         self.last_loss = loss;
         self.peak = self.peak.max(memory.peak);
     }
+}
+
+fn step_line(step: u64, loss: f64, norm: Option<f64>, seconds: f64, rate: f64, peak: u64) -> String {
+    let norm = norm.map_or("-".to_owned(), |norm| format!("{norm:.6}"));
+    let (milliseconds, rate, peak) = (seconds * 1e3, grouped(rate.round() as u64), bytes(peak));
+    format!("{step:>7}  {loss:>12.6}  {norm:>12}  {milliseconds:>9.1}  {rate:>10}  {peak:>10}")
 }
 
 fn bar(out: &Output, steps: u64) -> ProgressBar {

@@ -9,6 +9,7 @@ mod code;
 mod diagnostic;
 mod errors;
 mod files;
+mod green;
 mod kind;
 mod lex;
 mod parse;

@@ -7,11 +7,12 @@ use crate::ast;
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
 use crate::errors;
+use crate::green::{Green, GreenNode};
 use crate::kind::SyntaxKind;
 use crate::lex;
 use crate::pest_tree;
 use crate::span::{FileId, Span};
-use crate::tree::{Green, GreenNode, SyntaxNode, Tree};
+use crate::tree::{SyntaxNode, Tree};
 
 /// Brackets nested deeper than this are refused before parsing.
 pub const MAX_BRACKETS: usize = 256;
@@ -77,17 +78,18 @@ fn on_stack_for<T: Send>(depth: usize, work: impl Fn() -> T + Send + Sync) -> T 
     if depth <= USUAL_DEPTH {
         return work();
     }
-    std::thread::scope(|scope| {
-        match std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, &work) {
-            Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-            Err(_) => work(),
-        }
+    std::thread::scope(|scope| match std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, &work) {
+        Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+        Err(_) => work(),
     })
 }
 
 pub(crate) fn depth_error(span: Span) -> Diagnostic {
     Diagnostic::error(Code::TooDeep, "nested too deeply")
-        .primary(span, format!("brackets nest at most {MAX_BRACKETS} levels, expressions {}", crate::precedence::MAX_LEVELS))
+        .primary(
+            span,
+            format!("brackets nest at most {MAX_BRACKETS} levels, expressions {}", crate::precedence::MAX_LEVELS),
+        )
         .help("name a part with `let`, or move it to a schedule of its own")
 }
 

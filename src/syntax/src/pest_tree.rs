@@ -8,10 +8,10 @@ use slapo_grammar::pest::error::{ErrorVariant, InputLocation};
 use slapo_grammar::pest::iterators::Pair;
 use slapo_grammar::{Rule, ScheduleParser};
 
+use crate::green::{Green, GreenNode};
 use crate::kind::{ITEM_WORDS, SyntaxKind, SyntaxKind::*};
 use crate::lex;
 use crate::precedence;
-use crate::tree::{Green, GreenNode};
 
 /// Parses a whole text. The grammar accepts everything, so `None` means that pest itself gave up.
 pub(crate) fn build(text: &str) -> Option<GreenNode> {
@@ -224,7 +224,12 @@ impl Builder<'_> {
             self.gap(inner.as_span().start(), items);
             match inner.as_rule() {
                 Rule::prefix => self.pair(inner, items),
-                Rule::field | Rule::star | Rule::globstar | Rule::braces | Rule::index | Rule::missing_field
+                Rule::field
+                | Rule::star
+                | Rule::globstar
+                | Rule::braces
+                | Rule::index
+                | Rule::missing_field
                 | Rule::type_filter => self.postfix(inner, items),
                 _ => self.primary(inner, items),
             }
@@ -281,8 +286,7 @@ fn finish(kind: SyntaxKind, mut children: Vec<Green>, out: &mut Vec<Green>) {
     let leading = children.iter().take_while(|child| child.is_trivia()).count();
     out.extend(children.drain(..leading));
     let trailing = split_trailing(&mut children);
-    let node =
-        if kind.is_expr() { precedence::expression(kind, children) } else { GreenNode::new(kind, children) };
+    let node = if kind.is_expr() { precedence::expression(kind, children) } else { GreenNode::new(kind, children) };
     out.push(Green::Node(node));
     out.extend(trailing);
 }

@@ -3,8 +3,8 @@
 //! Knows tokens and green nodes only. Operators that are merely explained stand in the row of what they mean. Read
 //! `LEVELS` first.
 
+use crate::green::{Green, GreenNode};
 use crate::kind::{SyntaxKind, SyntaxKind::*};
-use crate::tree::{Green, GreenNode};
 
 /// No expression nests deeper than this, so that nothing that walks a tree runs out of stack.
 pub(crate) const MAX_LEVELS: u32 = 512;

@@ -7,6 +7,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use crate::green::{Green, GreenNode};
 use crate::kind::SyntaxKind;
 use crate::span::{FileId, Span};
 
@@ -31,21 +32,6 @@ struct Element {
     parent: u32,
     first_child: u32,
     children: u32,
-}
-
-/// What the parser hands over: a node with its children, owned, lengths only.
-#[derive(Debug)]
-pub(crate) enum Green {
-    Token(SyntaxKind, u32),
-    Node(GreenNode),
-}
-
-#[derive(Debug)]
-pub(crate) struct GreenNode {
-    pub kind: SyntaxKind,
-    pub children: Vec<Green>,
-    /// How many expressions lie inside each other here.
-    pub depth: u32,
 }
 
 impl Tree {
@@ -140,30 +126,6 @@ fn place(elements: &mut Vec<Element>, index: usize, node: GreenNode, start: u32)
     }
     elements[index].end = at;
     at
-}
-
-impl Green {
-    pub fn kind(&self) -> SyntaxKind {
-        match self {
-            Green::Token(kind, _) => *kind,
-            Green::Node(node) => node.kind,
-        }
-    }
-
-    pub fn is_trivia(&self) -> bool {
-        self.kind().is_trivia()
-    }
-}
-
-impl GreenNode {
-    pub fn new(kind: SyntaxKind, children: Vec<Green>) -> Self {
-        let inner = children.iter().map(|child| match child {
-            Green::Token(..) => 0,
-            Green::Node(node) => node.depth,
-        });
-        let depth = inner.max().unwrap_or(0) + u32::from(kind.is_expr());
-        Self { kind, children, depth }
-    }
 }
 
 /// A node of a tree.

@@ -118,7 +118,10 @@ fn postfix_forms() {
             Expr::Method(method) => {
                 let args = method.args().expect("arguments").args();
                 let args = args.map(|arg| (arg.label().map(|label| label.text()), text(arg.value())));
-                (format!("method {:?} {:?}", method.name().map(|name| name.text()), args.collect::<Vec<_>>()), method.receiver())
+                (
+                    format!("method {:?} {:?}", method.name().map(|name| name.text()), args.collect::<Vec<_>>()),
+                    method.receiver(),
+                )
             }
             Expr::Slice(slice) => (format!("slice {} to {}", text(slice.start()), text(slice.end())), slice.receiver()),
             Expr::Index(index) => (format!("index {}", text(index.index())), index.receiver()),
@@ -237,7 +240,10 @@ fn the_tree_can_be_walked() {
     assert_eq!(path, [SyntaxKind::NameExpr, SyntaxKind::BinaryExpr, SyntaxKind::LetStmt, SyntaxKind::File]);
     assert_eq!(tree.node_at(10).kind(), SyntaxKind::BinaryExpr);
     let plus = tree.token_at(10).expect("a plus");
-    assert_eq!(plus.previous().and_then(|space| space.token()?.previous()).map(|left| left.kind()), Some(SyntaxKind::NameExpr));
+    assert_eq!(
+        plus.previous().and_then(|space| space.token()?.previous()).map(|left| left.kind()),
+        Some(SyntaxKind::NameExpr)
+    );
     assert_eq!(tree.root().next(), None);
     assert_eq!(tree.token_at(99).map(|last| last.kind()), Some(SyntaxKind::Newline));
 }

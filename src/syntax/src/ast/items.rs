@@ -86,8 +86,9 @@ impl<'t> File<'t> {
     pub fn docs(self) -> Option<String> {
         let head = self.0.elements().find(|element| element.node().is_some());
         let head = head.and_then(|element| element.node());
-        let is_declaration =
-            head.is_some_and(|node| matches!(node.kind(), K::KnobItem | K::LetStmt | K::TypeItem | K::PatternItem | K::ScheduleItem));
+        let is_declaration = head.is_some_and(|node| {
+            matches!(node.kind(), K::KnobItem | K::LetStmt | K::TypeItem | K::PatternItem | K::ScheduleItem)
+        });
         let mut comments = Vec::new();
         let mut newlines = 0;
         for element in self.0.elements() {

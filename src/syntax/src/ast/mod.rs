@@ -128,7 +128,8 @@ fn comment_above(node: SyntaxNode<'_>, at: u32) -> Option<SyntaxToken<'_>> {
     let mut siblings = siblings.filter(|element| element.kind() != SyntaxKind::Whitespace);
     siblings.next().filter(|element| element.kind() == SyntaxKind::Newline)?;
     let comment = siblings.next()?.token().filter(|token| token.kind() == SyntaxKind::DocComment)?;
-    let stands_alone = siblings.next().is_none_or(|before| before.kind().is_trivia() && before.kind() != SyntaxKind::Comment);
+    let stands_alone =
+        siblings.next().is_none_or(|before| before.kind().is_trivia() && before.kind() != SyntaxKind::Comment);
     stands_alone.then_some(comment)
 }
 

@@ -79,11 +79,7 @@ fn missing_comma(node: SyntaxNode<'_>) -> Option<Diagnostic> {
                 .fix(Fix::maybe("add a colon").insert(gap, ":")),
         );
     }
-    Some(
-        error("`,`")
-            .primary(before.span(), format!("a comma {missing}"))
-            .fix(comma(Fix::safe("add the comma"))),
-    )
+    Some(error("`,`").primary(before.span(), format!("a comma {missing}")).fix(comma(Fix::safe("add the comma"))))
 }
 
 /// Whether a colon may be meant: `over axis` among parameters, `over tp` among arguments.
@@ -147,7 +143,9 @@ fn equals_in_condition(node: SyntaxNode<'_>) -> Option<Diagnostic> {
 /// `a < b < c`, reported once for the whole chain.
 fn comparison_chain(node: SyntaxNode<'_>) -> Option<Diagnostic> {
     let is_comparison = |node: SyntaxNode<'_>| Binary::cast(node)?.op().filter(|op| op.is_comparison());
-    let chains = |node: SyntaxNode<'_>| is_comparison(node).is_some() && node.children().next().and_then(is_comparison).is_some();
+    let chains = |node: SyntaxNode<'_>| {
+        is_comparison(node).is_some() && node.children().next().and_then(is_comparison).is_some()
+    };
     if !chains(node) || node.parent().is_some_and(chains) && is_left_operand(node) {
         return None;
     }
@@ -163,9 +161,7 @@ fn comparison_chain(node: SyntaxNode<'_>) -> Option<Diagnostic> {
     Some(if is_longer {
         error.help("compare in pairs, joined with `and`")
     } else {
-        error
-            .help(format!("write {}", quoted(&apart)))
-            .fix(Fix::maybe("compare in pairs").replace(node.span(), apart))
+        error.help(format!("write {}", quoted(&apart))).fix(Fix::maybe("compare in pairs").replace(node.span(), apart))
     })
 }
 
@@ -227,11 +223,18 @@ fn empty_braces(node: SyntaxNode<'_>) -> Option<Diagnostic> {
         _ => node.token(K::Word).is_none(),
     };
     let (message, help) = match node.kind() {
-        K::IndexExpr => ("there is no position between these brackets", "write a position, a name or a slice: `[0]`, `[\"name\"]`, `[..4]`"),
-        K::BraceExpr => ("there is no name between these braces", "name the children to select: `.{a, b?}`; all of them are `.*`"),
+        K::IndexExpr => (
+            "there is no position between these brackets",
+            "write a position, a name or a slice: `[0]`, `[\"name\"]`, `[..4]`",
+        ),
+        K::BraceExpr => {
+            ("there is no name between these braces", "name the children to select: `.{a, b?}`; all of them are `.*`")
+        }
         _ => ("there is no name between these braces", "name what to import: `use std.parallel.{column, row}`"),
     };
-    is_empty.then(|| Diagnostic::error(Code::EmptyBraces, message).primary(open.span().to(close.span()), "empty").help(help))
+    is_empty.then(|| {
+        Diagnostic::error(Code::EmptyBraces, message).primary(open.span().to(close.span()), "empty").help(help)
+    })
 }
 
 fn unfinished_path(node: SyntaxNode<'_>) -> Option<Diagnostic> {
@@ -278,7 +281,10 @@ fn inline_structure(node: SyntaxNode<'_>) -> Option<Diagnostic> {
     (in_params && is_outermost).then(|| {
         Diagnostic::error(Code::InlineStructure, "a structure is written inside a parameter list")
             .primary(node.span(), "needs a name")
-            .help(format!("declare it with `type Part = {}` and write `Part` here", node.text().lines().next().unwrap_or("")))
+            .help(format!(
+                "declare it with `type Part = {}` and write `Part` here",
+                node.text().lines().next().unwrap_or("")
+            ))
     })
 }
 

@@ -79,7 +79,10 @@ impl<'t> Line<'t> {
         let failure = failure.unwrap_or(Failure { offset: 0, expected: Vec::new() });
         let known = self.string().or_else(|| self.bracket()).or_else(|| self.comment(&failure));
         let known = known.or_else(|| self.first_word()).or_else(|| self.character(&failure));
-        known.or_else(|| self.head(&failure)).or_else(|| self.special(&failure)).unwrap_or_else(|| self.fallback(&failure))
+        known
+            .or_else(|| self.head(&failure))
+            .or_else(|| self.special(&failure))
+            .unwrap_or_else(|| self.fallback(&failure))
     }
 
     fn string(&self) -> Option<Diagnostic> {
@@ -118,13 +121,10 @@ impl<'t> Line<'t> {
                     .help(format!("add the `{}`", closer(open))),
             ),
             Brackets::Crossed(open, close) => Some(
-                Diagnostic::error(
-                    Code::WrongBracket,
-                    format!("expected `{}`, found `{}`", closer(open), close.text()),
-                )
-                .primary(close.span(), "closes another kind of bracket")
-                .secondary(open.span(), "opened here")
-                .fix(Fix::maybe(format!("write `{}`", closer(open))).replace(close.span(), closer(open))),
+                Diagnostic::error(Code::WrongBracket, format!("expected `{}`, found `{}`", closer(open), close.text()))
+                    .primary(close.span(), "closes another kind of bracket")
+                    .secondary(open.span(), "opened here")
+                    .fix(Fix::maybe(format!("write `{}`", closer(open))).replace(close.span(), closer(open))),
             ),
             Brackets::Stray(close) => Some(
                 Diagnostic::error(Code::WrongBracket, format!("this `{}` closes nothing", close.text()))
@@ -139,7 +139,8 @@ impl<'t> Line<'t> {
         let failed = self.start + failure.offset as u32;
         let pairs = self.tokens.windows(2);
         let mut starred = pairs.filter(|pair| pair[0].kind() == K::Slash && pair[1].kind() == K::Star);
-        let starred = starred.find(|pair| pair[0].end() == pair[1].start()).map(|pair| pair[0].span().to(pair[1].span()));
+        let starred =
+            starred.find(|pair| pair[0].end() == pair[1].start()).map(|pair| pair[0].span().to(pair[1].span()));
         let mut slashes = self.tokens.iter().filter(|token| token.kind() == K::SlashSlash);
         let slashes = slashes.find(|token| token.start() <= failed).map(|token| token.span());
         let span = slashes.or(starred)?;
@@ -172,7 +173,9 @@ impl<'t> Line<'t> {
             Some(near) => error
                 .help(format!("did you mean `{near}`?"))
                 .fix(Fix::maybe(format!("write `{near}`")).replace(first.span(), near)),
-            None => error.help("items begin with `use`, `model`, `input`, `mesh`, `knob`, `let`, `type`, `pattern` or `schedule`"),
+            None => error.help(
+                "items begin with `use`, `model`, `input`, `mesh`, `knob`, `let`, `type`, `pattern` or `schedule`",
+            ),
         })
     }
 
@@ -206,7 +209,9 @@ impl<'t> Line<'t> {
             .primary(colon.unwrap_or(last).span(), "expected `{`")
             .help("write the statements between `{` and `}`");
         Some(match colon {
-            Some(colon) if self.node.kind() == K::BadHead => error.fix(Fix::safe("remove the colon").delete(colon.span())),
+            Some(colon) if self.node.kind() == K::BadHead => {
+                error.fix(Fix::safe("remove the colon").delete(colon.span()))
+            }
             _ => error,
         })
     }
@@ -248,7 +253,7 @@ impl<'t> Line<'t> {
                     .primary(found.span().to(self.tokens[index + 1].span()), "unexpected")
                     .help("a schedule gives nothing back; what it does to the model stays done"),
             ),
-            K::Comma if failure.expected.contains(&Expected::Expression) => Some(
+            K::Comma if matches!(before(1), Some(K::Comma | K::LParen | K::LBracket)) => Some(
                 Diagnostic::error(Code::Unexpected, "nothing stands before this comma")
                     .primary(found.span(), format!("expected {}", self.wanted(failure)))
                     .fix(Fix::maybe("remove the comma").delete(found.span())),

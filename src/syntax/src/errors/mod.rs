@@ -24,6 +24,7 @@ pub(crate) fn collect(tree: &Tree) -> Vec<Diagnostic> {
     blocks::unclosed(tree, &mut errors.out);
     drop_commas_beside_strings(tree.text(), &mut errors.out);
     errors.out.sort_by_key(Diagnostic::span);
+    drop_braces_of_lost_blocks(tree.text(), &mut errors.out);
     errors.out
 }
 
@@ -151,6 +152,25 @@ fn drop_commas_beside_strings(text: &str, out: &mut Vec<Diagnostic>) {
         return;
     }
     out.retain(|error| error.code != Code::MissingComma || !unclosed.contains(&line(error)));
+}
+
+/// A head that lost its `{` leaves a `}` over, which then closes an outer block: neither that brace nor what follows
+/// it is another mistake. Heads that end in a colon never had braces.
+fn drop_braces_of_lost_blocks(text: &str, out: &mut Vec<Diagnostic>) {
+    let mut left_over = 0_usize;
+    out.retain(|error| match error.code {
+        Code::MissingBlock => {
+            let at_colon = error.span().is_some_and(|span| &text[span.range()] == ":");
+            left_over += usize::from(!at_colon);
+            true
+        }
+        Code::ExtraBrace | Code::OutsideSchedule if left_over > 0 => {
+            left_over -= 1;
+            false
+        }
+        Code::TextAfterBlock => left_over == 0,
+        _ => true,
+    });
 }
 
 /// The first token of a node, for errors about all of it.

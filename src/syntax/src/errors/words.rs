@@ -44,20 +44,29 @@ pub(super) fn foreign_keyword(token: SyntaxToken<'_>) -> Option<Diagnostic> {
     if token.parent().kind() == K::BadHead {
         return None;
     }
-    foreign_word(token)
+    let Foreign(_, advice, ours) = find(token)?;
+    let error = explain(token, advice, *ours);
+    let Some(ours) = ours else { return Some(error) };
+    Some(error.fix(Fix::safe(format!("write `{ours}`")).replace(token.span(), *ours)))
 }
 
-/// A word at the start of a broken line, if it is known from elsewhere.
+/// A word at the start of a broken line, if it is known from elsewhere. Another word alone may not repair the line.
 pub(super) fn foreign_word(token: SyntaxToken<'_>) -> Option<Diagnostic> {
-    let word = token.text();
-    let Foreign(_, advice, ours) = FOREIGN.iter().find(|row| row.0 == word)?;
-    let error = Diagnostic::error(Code::ForeignWord, format!("`{word}` is not a word of this language"));
-    let error = error.primary(token.span(), ours.map_or("unknown here".into(), |ours| format!("`{ours}` here")));
-    let error = error.help(*advice);
-    Some(match ours {
-        Some(ours) => error.fix(Fix::safe(format!("write `{ours}`")).replace(token.span(), *ours)),
-        None => error,
-    })
+    let Foreign(_, advice, ours) = find(token)?;
+    let error = explain(token, advice, *ours);
+    let Some(ours) = ours else { return Some(error) };
+    Some(error.fix(Fix::maybe(format!("write `{ours}`")).replace(token.span(), *ours)))
+}
+
+fn find(token: SyntaxToken<'_>) -> Option<&'static Foreign> {
+    FOREIGN.iter().find(|row| row.0 == token.text())
+}
+
+fn explain(token: SyntaxToken<'_>, advice: &str, ours: Option<&str>) -> Diagnostic {
+    let label = ours.map_or("unknown here".into(), |ours| format!("`{ours}` here"));
+    Diagnostic::error(Code::ForeignWord, format!("`{}` is not a word of this language", token.text()))
+        .primary(token.span(), label)
+        .help(advice)
 }
 
 /// Words that mean something as a statement elsewhere, and that here are names which do nothing.
@@ -91,7 +100,8 @@ const LOOKALIKES: &[(char, &str)] = &[
 /// A character that starts no token.
 pub(super) fn unknown_character(token: SyntaxToken<'_>) -> Diagnostic {
     let found = token.text().chars().next().unwrap_or(' ');
-    let visible = found.is_ascii_graphic() || found.is_alphanumeric() || (!found.is_control() && !found.is_whitespace());
+    let visible =
+        found.is_ascii_graphic() || found.is_alphanumeric() || (!found.is_control() && !found.is_whitespace());
     let name = if visible { format!("`{found}`") } else { format!("U+{:04X}", found as u32) };
     let error = Diagnostic::error(Code::UnknownCharacter, format!("unexpected character {name}"))
         .primary(token.span(), "not part of the language");

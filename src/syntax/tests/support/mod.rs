@@ -75,7 +75,8 @@ fn short(sources: &SourceMap, diagnostic: &Diagnostic) -> String {
         Severity::Note => shown::Severity::Note,
     };
     let primary = diagnostic.primary.iter();
-    let primary = primary.map(|label| shown::Label::primary(label.span.file, label.span.range()).with_message(&label.text));
+    let primary =
+        primary.map(|label| shown::Label::primary(label.span.file, label.span.range()).with_message(&label.text));
     let labels = primary.collect();
     let message = shown::Diagnostic::new(severity).with_code(diagnostic.code.id()).with_message(&diagnostic.message);
     let config = term::Config { display_style: term::DisplayStyle::Short, ..Default::default() };
@@ -92,7 +93,12 @@ fn short(sources: &SourceMap, diagnostic: &Diagnostic) -> String {
     diagnostic.notes.iter().for_each(|note| out.push_str(&format!("    note: {note}\n")));
     for fix in &diagnostic.fixes {
         let edits = fix.edits.iter().map(|edit| format!("{:?} -> {:?}", sources.slice(edit.span), edit.replacement));
-        out.push_str(&format!("    fix ({:?}): {}: {}\n", fix.applicability, fix.title, edits.collect::<Vec<_>>().join(", ")));
+        out.push_str(&format!(
+            "    fix ({:?}): {}: {}\n",
+            fix.applicability,
+            fix.title,
+            edits.collect::<Vec<_>>().join(", ")
+        ));
     }
     out
 }

@@ -72,7 +72,9 @@ impl Unit<'_, '_> {
             .map(|param| Formal { name: &param.name, want: &param.want, is_optional: param.default.is_some() })
             .collect();
         let args = self.arguments(name.text(), call.span(), Some(declared), &formals, call.args());
-        self.one_selection(&formals, &args, None, call.span());
+        if !self.one_selection(&formals, &args, None) {
+            return None;
+        }
         Some(Call { span: call.span(), callee: Callee::Schedule(id), args })
     }
 
@@ -93,7 +95,9 @@ impl Unit<'_, '_> {
             .collect();
         let args = self.arguments(primitive.name, method.span(), None, &formals, method.args());
         let receiver = self.receiver(primitive, receiver, name);
-        self.one_selection(&formals, &args, Some(&receiver), method.span());
+        if !self.one_selection(&formals, &args, Some(&receiver)) {
+            return None;
+        }
         Some(Call { span: method.span(), callee: Callee::Primitive { primitive, receiver }, args })
     }
 
@@ -222,20 +226,20 @@ impl Unit<'_, '_> {
     }
 
     /// A call runs once per element of one selection; of two it could mean pairs or every combination.
-    fn one_selection(&mut self, formals: &[Formal], args: &[Option<Expr>], receiver: Option<&Expr>, call: Span) {
+    fn one_selection(&mut self, formals: &[Formal], args: &[Option<Expr>], receiver: Option<&Expr>) -> bool {
         let spread = formals.iter().zip(args).filter_map(|(formal, arg)| {
             let arg = arg.as_ref()?;
             formal.want.spreads(&arg.ty).then_some(arg)
         });
         let receiver = receiver.filter(|receiver| receiver.ty.is_selection());
         let mut all = receiver.into_iter().chain(spread);
-        if let (Some(first), Some(second)) = (all.next(), all.next()) {
-            self.error(
-                Diagnostic::error(Code::TwoSelections, "two selections in one call")
-                    .primary(second.span, "a selection")
-                    .secondary(first.span, "a selection")
-                    .help("a call runs once per element of one selection: write the other as a loop"),
-            );
-        }
+        let (Some(first), Some(second)) = (all.next(), all.next()) else { return true };
+        self.error(
+            Diagnostic::error(Code::TwoSelections, "two selections in one call")
+                .primary(second.span, "a selection")
+                .secondary(first.span, "a selection")
+                .help("a call runs once per element of one selection: write the other as a loop"),
+        );
+        false
     }
 }

@@ -1,0 +1,32 @@
+//! `slapoc inspect`: what a model is made of.
+
+use crate::args::Inspect;
+use crate::failure::{Context, Exit, Failure, Result};
+use crate::load;
+use crate::output::Output;
+use slapo_model::inspect::{inspect, render, render_ports};
+
+pub fn run(args: &Inspect, out: &Output) -> Result<Exit> {
+    let shown = args.model.display().to_string();
+    let archive = match load::archive(&args.model, &shown)? {
+        Ok(archive) => archive,
+        Err(diagnostics) => {
+            out.diagnostics(&Default::default(), &diagnostics)?;
+            return Ok(Exit::NotDone);
+        }
+    };
+    let info = inspect(&archive.model);
+    if args.json || out.is_json() {
+        let json = serde_json::to_string(&info).context("write the model as JSON")?;
+        out.result(&format!("{json}\n"))?;
+    } else if let Some(path) = &args.module {
+        let none = || {
+            Failure::not_done(format!("`{shown}` has no module `{path}`"))
+                .help(format!("`slapoc inspect {shown}` lists them"))
+        };
+        out.result(&render_ports(&info, path).ok_or_else(none)?)?;
+    } else {
+        out.result(&render(&info))?;
+    }
+    Ok(Exit::Done)
+}

@@ -1,0 +1,26 @@
+//! One file per subcommand. A command takes its arguments and the output, and returns how slapoc exits.
+
+pub mod apply;
+pub mod check;
+pub mod doctor;
+pub mod explain;
+pub mod inspect;
+pub mod shell;
+pub mod train;
+
+use crate::args::{Args, Command};
+use crate::failure::{Exit, Result};
+use crate::output::Output;
+
+pub fn run(args: &Args, out: &Output) -> Result<Exit> {
+    match &args.command {
+        Command::Check(args) => check::run(args, out),
+        Command::Apply(args) => apply::run(args, out),
+        Command::Train(args) => train::run(args, out),
+        Command::Inspect(args) => inspect::run(args, out),
+        Command::Explain(args) => explain::run(args, out),
+        Command::Doctor(args) => doctor::run(args, out),
+        Command::Completions(args) => shell::completions(args, out),
+        Command::Man => shell::man(out),
+    }
+}

@@ -1,0 +1,228 @@
+//! Files on their way in: the schedule's text, and the model that it names.
+//!
+//! Models are mapped, so that their weights are never read here. Read [`load`] first.
+
+use crate::args::Source;
+use crate::failure::{Failure, Result};
+use crate::output::Output;
+use memmap2::Mmap;
+use sha2::{Digest, Sha256};
+use slapo_core::schedule::{self, Checked, Overrides};
+use slapo_model::{InputSizes, Legal, Model, legal_sizes};
+use slapo_syntax::{Diagnostic, FileId, SourceMap, Span};
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+/// Longer schedules are some other file.
+const LONGEST_SCHEDULE: u64 = 16 << 20;
+
+/// What a model alone stands for.
+const EMPTY_SCHEDULE: &str = "schedule main(m: Module) {}\n";
+const DEFAULT_BATCH: i64 = 8;
+const DEFAULT_SEQ: i64 = 64;
+
+/// A schedule, checked as far as its files allow.
+pub struct Loaded {
+    pub files: SourceMap,
+    pub file: FileId,
+    /// The path as given.
+    pub name: String,
+    /// Hexadecimal; of the text.
+    pub fingerprint: String,
+    /// Absent where none is named, or where [`Loaded::broken`] says why.
+    pub archive: Option<Archive>,
+    /// What is wrong with the model's file.
+    pub broken: Vec<Diagnostic>,
+    pub checked: Checked,
+    /// A model was given in place of a schedule, and not all of its sizes.
+    pub has_default_sizes: bool,
+}
+
+pub struct Archive {
+    pub path: PathBuf,
+    /// The path as given, or as the schedule has it.
+    pub name: String,
+    pub model: Model,
+}
+
+/// A schedule that may be compiled.
+pub struct Ready {
+    pub loaded: Loaded,
+    pub archive: Archive,
+    pub sizes: InputSizes,
+}
+
+impl Ready {
+    /// Gives what was loaded back where no model is named. Errors must have been dealt with.
+    pub fn new(mut loaded: Loaded) -> std::result::Result<Ready, Box<Loaded>> {
+        match (loaded.archive.take(), loaded.checked.sizes) {
+            (Some(archive), Some(sizes)) => Ok(Ready { loaded, archive, sizes }),
+            _ => Err(Box::new(loaded)),
+        }
+    }
+
+    /// `batch 8, seq 64`
+    pub fn shown_sizes(&self) -> String {
+        match self.sizes.seq {
+            Some(seq) => format!("batch {}, seq {seq}", self.sizes.batch),
+            None => format!("batch {}", self.sizes.batch),
+        }
+    }
+
+    /// Says which sizes were chosen for a model alone.
+    pub fn tell_defaults(&self, out: &Output) {
+        if self.loaded.has_default_sizes {
+            let legal = legal_sizes(&self.archive.model);
+            let (sizes, name) = (self.shown_sizes(), &self.archive.name);
+            out.note(&format!(
+                "{sizes}, by default: {name} takes batch {} and seq {}; --batch and --seq choose",
+                legal.batch, legal.seq
+            ));
+        }
+    }
+}
+
+/// Reads and checks what `source` names. `until` leaves out statements behind that line.
+pub fn load(source: &Source, until: Option<u32>) -> Result<Loaded> {
+    let name = source.path.display().to_string();
+    if is_model(&source.path) {
+        return load_model_alone(source, name);
+    }
+    let text = schedule_text(&source.path)?;
+    let mut files = SourceMap::new();
+    let fingerprint = fingerprint(&text);
+    let file = files.add(name.clone(), text);
+    let parse = slapo_syntax::parse(file, files.text(file));
+    let named = schedule::head(&parse).model;
+    let (archive, broken) = match (&source.model, named) {
+        (Some(path), _) => split(self::archive(path, &path.display().to_string())?),
+        (None, Some(named)) => {
+            let folder = source.path.parent().unwrap_or(Path::new(""));
+            split(archive_of_schedule(&folder.join(&named.path), &named.path, named.span)?)
+        }
+        (None, None) => (None, Vec::new()),
+    };
+    let model = archive.as_ref().map(|archive| &archive.model);
+    let checked = schedule::check(&mut files, file, &parse, model, &overrides(source, until));
+    Ok(Loaded { files, file, name, fingerprint, archive, broken, checked, has_default_sizes: false })
+}
+
+fn load_model_alone(source: &Source, name: String) -> Result<Loaded> {
+    if source.model.is_some() {
+        return Err(Failure::not_done(format!("`{name}` is a model: `--model` goes with a schedule")));
+    }
+    let mut files = SourceMap::new();
+    let file = files.add(format!("{name} (the empty schedule)"), EMPTY_SCHEDULE);
+    let parse = slapo_syntax::parse(file, EMPTY_SCHEDULE);
+    let (archive, broken) = split(self::archive(&source.path, &name)?);
+    let mut overrides = overrides(source, None);
+    let has_default_sizes = overrides.batch.is_none() || overrides.seq.is_none();
+    if let Some(archive) = &archive {
+        let legal = legal_sizes(&archive.model);
+        let sizes = InputSizes {
+            batch: overrides.batch.unwrap_or_else(|| near(legal.batch, DEFAULT_BATCH).unwrap_or(DEFAULT_BATCH)),
+            seq: overrides.seq.or_else(|| near(legal.seq, DEFAULT_SEQ)),
+        };
+        (overrides.batch, overrides.seq) = (Some(sizes.batch), sizes.seq);
+    }
+    let model = archive.as_ref().map(|archive| &archive.model);
+    let checked = match model {
+        Some(_) => schedule::check(&mut files, file, &parse, model, &overrides),
+        None => Checked::default(),
+    };
+    let fingerprint = fingerprint(EMPTY_SCHEDULE);
+    Ok(Loaded { files, file, name, fingerprint, archive, broken, checked, has_default_sizes })
+}
+
+/// The legal size that is nearest.
+fn near(legal: Legal, wanted: i64) -> Option<i64> {
+    match legal {
+        Legal::Absent => None,
+        Legal::Static(size) => Some(size),
+        Legal::Range(range) => {
+            let least = range.min.unwrap_or(1);
+            Some(wanted.min(range.max.unwrap_or(wanted)).max(least))
+        }
+    }
+}
+
+fn overrides(source: &Source, until: Option<u32>) -> Overrides {
+    Overrides { batch: source.batch, seq: source.seq, world: source.world, micro_batches: None, until }
+}
+
+fn split(archive: std::result::Result<Archive, Vec<Diagnostic>>) -> (Option<Archive>, Vec<Diagnostic>) {
+    match archive {
+        Ok(archive) => (Some(archive), Vec::new()),
+        Err(diagnostics) => (None, diagnostics),
+    }
+}
+
+/// By its name, or by its first bytes where the name says nothing.
+fn is_model(path: &Path) -> bool {
+    if let Some(extension) = path.extension() {
+        return extension.eq_ignore_ascii_case("pt2");
+    }
+    let mut start = [0; 4];
+    path.is_file() && File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == *b"PK\x03\x04"
+}
+
+fn schedule_text(path: &Path) -> Result<String> {
+    let shown = path.display();
+    let failed = |e: io::Error| Failure::not_done(format!("cannot read `{shown}`: {}", reason(&e)));
+    let file = File::open(path).map_err(failed)?;
+    if file.metadata().map_err(failed)?.is_dir() {
+        return Err(Failure::not_done(format!("`{shown}` is a folder")).help("name a schedule (`.slapo`) in it"));
+    }
+    let mut bytes = Vec::new();
+    file.take(LONGEST_SCHEDULE + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > LONGEST_SCHEDULE {
+        return Err(Failure::not_done(format!("`{shown}` is no schedule: it has more than 16 MiB")));
+    }
+    String::from_utf8(bytes).map_err(|e| {
+        let at = e.utf8_error().valid_up_to();
+        let line = e.as_bytes()[..at].iter().filter(|byte| **byte == b'\n').count() + 1;
+        let byte = e.as_bytes()[at];
+        Failure::not_done(format!("`{shown}` is not UTF-8: byte {byte:#04x} on line {line}, at offset {at}"))
+            .help("schedules are UTF-8 text: save it as that")
+    })
+}
+
+/// Opens a model: its file, then what is in it.
+pub fn archive(path: &Path, name: &str) -> Result<std::result::Result<Archive, Vec<Diagnostic>>> {
+    todo!("{path:?} {name}")
+}
+
+fn archive_of_schedule(path: &Path, name: &str, span: Span) -> Result<std::result::Result<Archive, Vec<Diagnostic>>> {
+    todo!("{path:?} {name} {span:?}")
+}
+
+fn map(path: &Path) -> io::Result<Option<Mmap>> {
+    let file = File::open(path)?;
+    let found = file.metadata()?;
+    if found.is_dir() {
+        return Err(io::Error::other("it is a folder"));
+    }
+    if !found.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    if found.len() == 0 {
+        return Ok(None);
+    }
+    // SAFETY: a file that is cut short while it is read ends the process, as for every mapped file.
+    Ok(Some(unsafe { Mmap::map(&file) }?))
+}
+
+fn fingerprint(text: &str) -> String {
+    let digest = Sha256::digest(text);
+    digest[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What the system says, without its number.
+pub fn reason(error: &io::Error) -> String {
+    let text = error.to_string();
+    match text.split_once(" (os error") {
+        Some((reason, _)) => reason.to_lowercase(),
+        None => text,
+    }
+}

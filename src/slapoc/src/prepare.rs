@@ -1,0 +1,105 @@
+//! From arguments to something compiled, with everything said about it on the way: what `check`, `apply` and `train` share.
+
+use crate::args::{self, Compile, FloatType, Source};
+use crate::failure::{Exit, Failure, Result};
+use crate::load::{self, Loaded, Ready};
+use crate::output::Output;
+use slapo_core::compile::{Compiled, Effects, Options, compile};
+use slapo_core::lower::{OptimizerKind, OptimizerSettings};
+use slapo_core::passes::canonical;
+use slapo_core::schedule;
+use slapo_program::DType;
+
+/// How far preparation came. Diagnostics are shown already.
+pub enum Prepared {
+    /// There is nothing to go on with.
+    Stopped(Exit),
+    /// No model is named: names and types are right.
+    WithoutModel(Loaded),
+    Compiled(Box<Ready>, Box<Compiled>),
+}
+
+pub fn prepare(
+    source: &Source,
+    until: Option<u32>,
+    options: impl Fn(&Loaded) -> Options,
+    out: &Output,
+) -> Result<Prepared> {
+    let loaded = load::load(source, until)?;
+    let mut diagnostics = loaded.checked.diagnostics.clone();
+    diagnostics.extend(loaded.broken.iter().cloned());
+    let model_is_broken = !loaded.broken.is_empty();
+    if model_is_broken || !loaded.checked.is_ok() {
+        out.diagnostics(&loaded.files, &diagnostics)?;
+        return Ok(Prepared::Stopped(if model_is_broken { Exit::NotDone } else { Exit::Findings }));
+    }
+    let options = options(&loaded);
+    let ready = match Ready::new(loaded) {
+        Ok(ready) => ready,
+        Err(loaded) => {
+            out.diagnostics(&loaded.files, &diagnostics)?;
+            return Ok(Prepared::WithoutModel(*loaded));
+        }
+    };
+    match compile_with(&ready, &ready.loaded.checked.effects, &options) {
+        Ok(compiled) => {
+            out.diagnostics(&ready.loaded.files, &diagnostics)?;
+            Ok(Prepared::Compiled(Box::new(ready), Box::new(compiled)))
+        }
+        Err(faults) => {
+            let Ready { loaded, archive, .. } = &ready;
+            let faults = faults.iter().map(|fault| schedule::fault_diagnostic(fault, &archive.model, &loaded.checked));
+            diagnostics.extend(faults);
+            out.diagnostics(&loaded.files, &diagnostics)?;
+            Ok(Prepared::Stopped(Exit::Findings))
+        }
+    }
+}
+
+/// Compiles the model under other effects than the schedule's.
+pub fn compile_with(
+    ready: &Ready,
+    effects: &Effects,
+    options: &Options,
+) -> std::result::Result<Compiled, Vec<slapo_core::compile::Fault>> {
+    compile(&ready.archive.model, &ready.sizes, effects, options)
+}
+
+pub fn no_model(loaded: &Loaded) -> Failure {
+    Failure::not_done(format!("`{}` names no model", loaded.name))
+        .help("write `model \"gpt2.pt2\"` into it, or give `--model gpt2.pt2`")
+}
+
+/// What the flags choose.
+pub fn options(flags: &Compile, loaded: &Loaded) -> Options {
+    Options {
+        model: canonical::Options { no_dropout: flags.no_dropout, dtype: flags.dtype.map(dtype) },
+        optimizer: optimizer(flags),
+        seed: flags.seed,
+        schedule: loaded.fingerprint.clone(),
+    }
+}
+
+fn optimizer(flags: &Compile) -> OptimizerSettings {
+    let (kind, decay) = match flags.optimizer {
+        args::Optimizer::AdamW => (OptimizerKind::AdamW, 0.01),
+        args::Optimizer::Sgd => (OptimizerKind::Sgd, 0.0),
+    };
+    OptimizerSettings {
+        kind,
+        lr: flags.lr,
+        betas: (flags.betas.0, flags.betas.1),
+        eps: flags.eps,
+        weight_decay: flags.weight_decay.unwrap_or(decay),
+        clip: flags.clip,
+    }
+}
+
+fn dtype(chosen: FloatType) -> DType {
+    match chosen {
+        FloatType::F64 => DType::F64,
+        FloatType::F32 => DType::F32,
+        FloatType::BF16 => DType::BF16,
+        FloatType::F16 => DType::F16,
+    }
+}
