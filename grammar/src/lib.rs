@@ -3,7 +3,6 @@
 //! This crate knows no tree, no message and no file: it exists apart so that the generated parser is rebuilt only when
 //! `slapo.pest` changes. Read `slapo.pest` first; `slapo-syntax` is the only user.
 
-// The derive documents `Rule` from the grammar; the generated code is not ours to lint.
 pub use pest;
 
 /// The generated parser; `ScheduleParser::parse(Rule::file, text)` accepts every text whose brackets are not nested

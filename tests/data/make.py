@@ -24,9 +24,9 @@ BAD = DATA / "bad"
 EXPORT = ROOT / "examples" / "gpt2" / "export.py"
 sys.path.insert(0, str(EXPORT.parent))
 import export as exporter
+from operators import VOCAB, Operators
 
-# `window` below is part of a storage on purpose.
-warnings.filterwarnings("ignore", message="No complete tensor found")
+warnings.filterwarnings("ignore", message="No complete tensor found")  # `window` below is part of a storage on purpose
 
 MODELS = {
     ROOT / "examples/gpt2/gpt2-tiny.pt2": "--layers 3 --width 64 --heads 4 --vocab 256 --positions 128 --dropout 0.1",
@@ -39,8 +39,8 @@ MODELS = {
 def main() -> None:
     for file, options in MODELS.items():
         subprocess.run([sys.executable, EXPORT, *options.split(), "-o", file], check=True)
-    save(Misc, DATA / "misc.pt2", vocab=23)
-    save(Counters, DATA / "counters.pt2", vocab=17)
+    for model, vocab in [(Misc, 23), (Counters, 17), (Operators, VOCAB)]:
+        save(model, DATA / f"{model.__name__.lower()}.pt2", vocab)
     BAD.mkdir(exist_ok=True)
     make_inplace(BAD / "inplace.pt2")
     make_ignored(BAD / "ignored.pt2")
@@ -126,12 +126,24 @@ def save(model_class: type[nn.Module], file: Path, vocab: int) -> None:
     torch.manual_seed(1)
     model = model_class().train()
     for parameter in model.parameters():
-        if parameter.dim() > 1:
+        if parameter.dim() > 1 and model_class is not Operators:  # which sets its own
             nn.init.normal_(parameter, std=0.3)
     sample = exporter.random_inputs(("input_ids", "labels"), vocab, 4, 8)
-    torch.export.save(exporter.export(model, sample, positions=64), file)
+    program = exporter.export(model, sample, positions=64)
+    if model_class is Operators:
+        shorten_traces(program)
+    torch.export.save(program, file)
     exporter.refuse_machine_paths(file)
     print(f"{file.relative_to(ROOT)}: {file.stat().st_size:,} bytes")
+
+
+def shorten_traces(program: torch.export.ExportedProgram) -> None:
+    """Only the model's innermost line of every trace: with so many nodes the rest would be a quarter of the file."""
+    for node in program.graph.nodes:
+        node.meta.pop("torch_fn", None)
+        trace = node.meta.get("stack_trace", "")
+        if (start := trace.rfind('File "operators.py"')) > 0:
+            node.meta["stack_trace"] = trace[start:]
 
 
 def make_inplace(file: Path) -> None:

@@ -1,8 +1,8 @@
 """A model that is no model: every operator that slapoc knows a rule for, one family to a module.
 
-Each module takes the hidden stream, [batch, sequence, 15], and gives it back with something added. Sizes are odd and differ
-where they can, so that no dimension is taken for another one. Rows of the batch do not touch each other: micro-batches and
-data parallelism may cut it anywhere.
+Each module takes the hidden stream, [batch, sequence, 15], and gives it back with something added. Sizes are odd and
+differ where they can, so that no dimension is taken for another one. Rows of the batch do not touch each other:
+micro-batches and data parallelism may cut it anywhere.
 """
 
 import torch
@@ -144,8 +144,8 @@ class Batched(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.matrix, self.left = parameter(WIDTH, 7, std=0.0625), parameter(9, WIDTH, std=0.125)
-        self.vector, self.heads = parameter(WIDTH), parameter(1, 5, 3, 7)
+        self.matrix, self.left = parameter(WIDTH, 7, std=0.0625), parameter(9, WIDTH, std=0.0625)
+        self.vector, self.heads = parameter(WIDTH), parameter(1, 5, 3, 7, std=0.125)
         self.wide = parameter(5, WIDTH, 7, std=0.125)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -225,7 +225,7 @@ class Reorder(nn.Module):
         weight = self.weight.permute(-1, 0, 2, 1).squeeze(3).sum(2)
         y = x.reshape(batch, seq, 3, 5).transpose(-1, -3).contiguous() * weight.t().unsqueeze(-1).permute(1, 0, 2)
         y = y.permute(0, 3, 1, 2).clone().unsqueeze(0).squeeze(0).squeeze(2)
-        return x + y.flatten(2) + y.transpose(2, 3).reshape(batch, seq, -1)
+        return x + y.flatten(2) - y.transpose(2, 3).reshape(batch, seq, -1)
 
 
 class Reductions(nn.Module):
@@ -239,7 +239,7 @@ class Reductions(nn.Module):
         y = x.view(*x.shape[:2], 5, 3)
         scale = self.matrix.sum() * self.other.mean((0, 1)) + self.matrix.mean() + self.other.sum((-1, 0))
         x = x + scale * x.mean((1, -1), keepdim=True) + y.sum([1, 3]).mean(1)[:, None, None] / 32
-        return x + (y.sum(-2, keepdim=True) * 0.25 + y.mean(-1).unsqueeze(-1)).flatten(2)
+        return x + (y.sum(-2, keepdim=True) * 0.25 - y.mean(-1).unsqueeze(-1)).flatten(2)
 
 
 class Masks(nn.Module):
@@ -251,8 +251,8 @@ class Masks(nn.Module):
 
     def forward(self, x: Tensor, ids: Tensor) -> Tensor:
         odd = (ids % 2 == 1).unsqueeze(-1)
-        x = torch.where(odd, x, 0.0) + torch.where(odd, self.row, 0.25) + x.masked_fill(x > 1.0, -0.5)
-        return x + self.other.masked_fill(odd, 0.125) + x.masked_fill(odd, 0.0)
+        x = torch.where(odd, x, 0.0) + torch.where(odd, self.row, 0.25) - x.masked_fill(x > 1.0, -0.5)
+        return x - self.other.masked_fill(odd, 0.125) + x.masked_fill(odd, 0.0)
 
 
 class Casts(nn.Module):
@@ -261,7 +261,7 @@ class Casts(nn.Module):
         self.weight = parameter(WIDTH)
 
     def forward(self, x: Tensor) -> Tensor:
-        wide = x.double() * (self.weight.double() + 1.5)
+        wide = x.double() * (self.weight.double() + 0.5)
         return wide.to(x.dtype).float() + (x > 0).to(torch.float32) * self.weight
 
 
@@ -287,7 +287,7 @@ class Drops(nn.Module):
         self.drop = nn.Dropout(0.1)
 
     def forward(self, x: Tensor) -> Tensor:
-        return x * self.drop(x) + F.dropout(x, 0.1)
+        return self.drop(x) - 0.25 * F.dropout(x, 0.3)
 
 
 # Attention.

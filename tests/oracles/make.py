@@ -90,6 +90,7 @@ CASES = [
     Case("opt-tiny", "tests/data/opt-tiny.pt2", batch=6, seq=11, vocab=41, rows=60, labels="ragged"),
     Case("misc", "tests/data/misc.pt2", batch=6, seq=9, vocab=23, rows=60, labels="full"),
     Case("counters", "tests/data/counters.pt2", batch=6, seq=9, vocab=17, rows=60, labels="full"),
+    Case("operators", "tests/data/operators.pt2", batch=6, seq=13, vocab=29, rows=60, labels="ragged"),
 ]
 
 

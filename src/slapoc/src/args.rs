@@ -3,7 +3,7 @@
 //! Imports clap and nothing of ours, so that completions and the man page come from the same definitions. What a value
 //! means, and its default where it depends on the model, is decided by the command. Read [`Args`] first.
 
-use clap::{ArgAction, Args as Group, Parser, Subcommand, ValueEnum};
+use clap::{Args as Group, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
 /// Compiles schedules for PyTorch models and trains them on libtorch.
@@ -12,7 +12,7 @@ use std::path::PathBuf;
 /// edited. Where a schedule is expected, a `.pt2` alone means the empty schedule.
 #[derive(Debug, Parser)]
 #[command(name = "slapoc", version, propagate_version = true, max_term_width = 110, disable_help_subcommand = true)]
-#[command(after_help = EXIT_CODES)]
+#[command(after_help = MORE)]
 pub struct Args {
     #[command(flatten)]
     pub global: Global,
@@ -20,13 +20,16 @@ pub struct Args {
     pub command: Command,
 }
 
-const EXIT_CODES: &str = "\
-Exit codes: 0 nothing to report, 1 errors in the schedule, 2 the job could not be done (usage, files, no worker),
-3 a worker failed, 101 a bug in slapoc, 130 interrupted.
-
+const MORE: &str = "\
+Examples:
     slapoc check examples/gpt2/recompute.slapo
     slapoc apply examples/gpt2/recompute.slapo
-    slapoc train examples/gpt2/recompute.slapo --data examples/gpt2/corpus.txt --steps 50";
+    slapoc train examples/gpt2/recompute.slapo --data examples/gpt2/corpus.txt --steps 50
+
+Exit codes:
+    0 done, nothing to report      1 errors in the schedule
+    2 the job could not be done    3 a worker failed
+    101 a bug in slapoc            130 interrupted";
 
 #[derive(Debug, Group)]
 #[command(next_help_heading = "Global options")]
@@ -37,9 +40,9 @@ pub struct Global {
     /// Only results and errors
     #[arg(short, long, global = true)]
     pub quiet: bool,
-    /// Say more; repeat for still more
-    #[arg(short, long, global = true, action = ArgAction::Count, conflicts_with = "quiet")]
-    pub verbose: u8,
+    /// Say more
+    #[arg(short, long, global = true, conflicts_with = "quiet")]
+    pub verbose: bool,
     /// How to show diagnostics and results
     #[arg(long, global = true, value_name = "FORMAT", default_value = "human")]
     pub message_format: MessageFormat,

@@ -3,7 +3,7 @@
 //! Models are mapped, so that their weights are never read here. Read [`load`] first.
 
 use crate::args::Source;
-use crate::failure::{Failure, Result};
+use crate::failure::{Context, Failure, Result};
 use crate::output::Output;
 use memmap2::Mmap;
 use sha2::{Digest, Sha256};
@@ -190,11 +190,17 @@ fn schedule_text(path: &Path) -> Result<String> {
 
 /// Opens a model: its file, then what is in it.
 pub fn archive(path: &Path, name: &str) -> Result<std::result::Result<Archive, Vec<Diagnostic>>> {
-    todo!("{path:?} {name}")
+    let model = map(path).map_err(|e| reason(&e)).context(format!("read the model `{name}`"))?;
+    let bytes = model.as_deref().unwrap_or_default();
+    Ok(match slapo_model::import(bytes) {
+        Ok(model) => Ok(Archive { path: path.to_owned(), name: name.to_owned(), model }),
+        Err(errors) => Err(errors.iter().map(|e| Diagnostic::error(slapo_syntax::Code::Unexpected, e.to_string())).collect()),
+    })
 }
 
 fn archive_of_schedule(path: &Path, name: &str, span: Span) -> Result<std::result::Result<Archive, Vec<Diagnostic>>> {
-    todo!("{path:?} {name} {span:?}")
+    let _ = span;
+    archive(path, name)
 }
 
 fn map(path: &Path) -> io::Result<Option<Mmap>> {

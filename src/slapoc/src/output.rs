@@ -13,7 +13,7 @@ pub struct Output {
     format: MessageFormat,
     color: bool,
     quiet: bool,
-    verbose: u8,
+    verbose: bool,
     progress: bool,
 }
 
@@ -66,7 +66,7 @@ impl Output {
 
     /// Something to know for those who asked for more.
     pub fn detail(&self, text: &str) {
-        if self.verbose > 0 {
+        if self.verbose {
             say(text);
         }
     }

@@ -70,6 +70,83 @@ codes! {
     UnknownCharacter = "S0036", "a character that is not part of the language";
     MissingBlock = "S0037", "a head without its block";
     AnnotatedLet = "S0038", "a `let` with a type";
+
+    // S01: names
+    UnknownName = "S0101", "a name that nothing declares";
+    UnknownCallable = "S0102", "a call of something that does not exist";
+    UnknownPrimitive = "S0103", "an unknown word with parentheses after a dot";
+    UnknownModule = "S0104", "a library module that does not exist";
+    UnknownImport = "S0105", "a name that a library module does not have";
+    NameTaken = "S0106", "a name that has a meaning already";
+    Recursion = "S0107", "a schedule that calls itself";
+    UnknownType = "S0108", "a type that does not exist";
+    NoEntry = "S0109", "a schedule without `main`";
+    UsedBefore = "S0110", "a name used above its declaration";
+    UnknownSize = "S0111", "an unknown size in `input`";
+    RepeatedItem = "S0112", "an item or entry that may stand only once";
+    WrongEntry = "S0113", "a `main` that does not take the model";
+
+    // S02: paths against the model
+    NoSuchName = "S0201", "a path that leads nowhere";
+    NothingMatches = "S0202", "a selector that matches nothing";
+    OutOfRange = "S0203", "a position outside of a list";
+    WrongCount = "S0204", "a selection of another size than expected";
+    NoSuchClass = "S0205", "a class that the model does not have";
+    NoSuchDim = "S0206", "a dimension that a parameter does not have";
+    NoSuchPort = "S0207", "a point that does not exist or is ambiguous";
+    BelowTensor = "S0208", "a path that goes below a parameter";
+
+    // S03: arguments and types
+    WrongType = "S0301", "a value of the wrong type";
+    MissingArgument = "S0302", "a missing argument";
+    UnknownArgument = "S0303", "an unknown argument";
+    TooManyArguments = "S0304", "too many arguments";
+    RepeatedArgument = "S0305", "an argument given twice";
+    NotWhole = "S0306", "a fraction where a whole number is wanted";
+    BadValue = "S0307", "a value that is not allowed";
+    Arithmetic = "S0308", "arithmetic without a result";
+    DoesNothing = "S0309", "a line that does nothing";
+    NoValue = "S0310", "a value taken from something that gives none";
+    TwoSelections = "S0311", "two selections in one call";
+    WrongClass = "S0312", "a module of another class";
+    NeedsOne = "S0313", "a selection where one thing is wanted";
+    MissingType = "S0314", "a parameter without a type";
+    TooMuchWork = "S0315", "a schedule that takes too long";
+
+    // S04: preconditions
+    RequireFailed = "S0401", "a `require` that does not hold";
+    NotDivisible = "S0402", "a batch that does not divide";
+    NotTheModel = "S0403", "something only the whole model can do";
+    NeverRuns = "S0404", "a module that is never called";
+    NothingToTrain = "S0405", "nothing left to train";
+    NothingToFreeze = "S0406", "nothing there to freeze";
+    NotSeparable = "S0407", "an operator that mixes the samples of a batch";
+    NotASum = "S0408", "a loss or gradient that is no sum over micro-batches";
+    NoDerivative = "S0409", "an operator without a derivative";
+
+    // S05: conflicts and order
+    Repeated = "S0501", "a step that was done before";
+    Contradiction = "S0502", "steps that contradict each other";
+    Covered = "S0503", "a step that an earlier one includes";
+
+    // S06: mesh and layouts; S0601 and what follows are layouts
+    TwoAutos = "S0651", "two axes that are `auto`";
+    WorldSize = "S0652", "a mesh that does not fit the number of ranks";
+    AxisSize = "S0653", "an axis size that is not allowed";
+    RepeatedAxis = "S0654", "two axes of one name";
+    AutoAxis = "S0655", "an `auto` axis without a world size";
+    MissingSize = "S0656", "a size of the input that is not given";
+    IllegalSize = "S0657", "a size of the input that the model does not accept";
+
+    // S10: model and data files
+    NotAnArchive = "S1001", "a file that is no model";
+    DamagedArchive = "S1002", "a damaged or edited model file";
+    OtherSchema = "S1003", "a model file of another PyTorch version";
+    InPlace = "S1004", "an operator that changes its argument";
+    UnsupportedModel = "S1005", "something in a model that cannot be compiled";
+    MissingWeights = "S1006", "weights that are not in the file";
+    ElementType = "S1007", "an element type that is not supported";
+    NoLoss = "S1008", "a model that returns no loss";
 }
 
 impl Code {

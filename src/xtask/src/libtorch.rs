@@ -15,6 +15,9 @@ use std::time::{Duration, Instant};
 /// The version that the `tch` of the workspace is made for.
 pub const VERSION: &str = "2.11.0";
 
+/// Marks folders of downloads on their way.
+const PARTIAL: &str = "partial-";
+
 /// The folder to give as `LIBTORCH`; downloads it where there is none.
 pub fn find() -> Result<PathBuf> {
     if let Some(named) = env::var_os("LIBTORCH") {
@@ -84,13 +87,12 @@ fn install(place: &Path) -> Result<()> {
     if check(&place.join("torch")).is_ok() {
         return Ok(());
     }
-    let partial = beside(place, "partial");
-    for left in [&partial, place] {
-        if left.exists() {
-            eprintln!("    removing {}, which is incomplete", left.display());
-            fs::remove_dir_all(left).map_err(shown)?;
-        }
+    for left in leftovers(place).map_err(shown)? {
+        eprintln!("    removing {}, which is incomplete", left.display());
+        fs::remove_dir_all(left).map_err(shown)?;
     }
+    // A name of its own: a pip that outlived an earlier setup writes elsewhere.
+    let partial = beside(place, &format!("{PARTIAL}{}", std::process::id()));
     let began = Instant::now();
     eprintln!("    downloading libtorch {VERSION} to {} (about 5 GB on disk)", place.display());
     download(&partial)?;
@@ -99,6 +101,20 @@ fn install(place: &Path) -> Result<()> {
     fs::rename(&partial, place).map_err(shown)?;
     eprintln!("    downloaded in {}", seconds(began.elapsed()));
     Ok(())
+}
+
+/// What earlier setups did not complete.
+fn leftovers(place: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let beginning = beside(place, PARTIAL);
+    let beginning = beginning.as_os_str().as_encoded_bytes();
+    let mut found: Vec<PathBuf> = place.exists().then(|| place.to_owned()).into_iter().collect();
+    for entry in fs::read_dir(place.parent().unwrap_or(place))? {
+        let path = entry?.path();
+        if path.as_os_str().as_encoded_bytes().starts_with(beginning) {
+            found.push(path);
+        }
+    }
+    Ok(found)
 }
 
 fn beside(place: &Path, what: &str) -> PathBuf {

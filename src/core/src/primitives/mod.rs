@@ -9,6 +9,8 @@ mod annotate;
 mod checkpoint;
 mod freeze;
 
+pub(crate) use accumulate::indivisible;
+
 use crate::compile::Effects;
 use crate::schedule::{Argument, Place, Step, Want};
 use slapo_model::{InputSizes, Model, ModuleId, ParameterId};

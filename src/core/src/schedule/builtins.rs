@@ -62,7 +62,7 @@ impl Function {
         Self::TABLE.iter().find(|(_, known, _)| *known == name).map(|(function, ..)| *function)
     }
 
-    pub fn names() -> impl Iterator<Item = &'static str> {
+    pub fn names() -> impl Iterator<Item = &'static str> + Clone {
         Self::TABLE.iter().map(|(_, name, _)| *name)
     }
 
@@ -111,7 +111,7 @@ impl Query {
         Self::TABLE.iter().find(|(_, known)| *known == name).map(|(query, _)| *query)
     }
 
-    pub fn names() -> impl Iterator<Item = &'static str> {
+    pub fn names() -> impl Iterator<Item = &'static str> + Clone {
         Self::TABLE.iter().map(|(_, name)| *name)
     }
 

@@ -28,8 +28,9 @@ pub use steps::{Argument, Chain, Frame, FrameKind, Recorded, ReplayError, Site, 
 pub use types::{Kind, Want};
 
 use crate::compile::Effects;
+use expand::Expander;
 use slapo_model::{InputSizes, Model, ParameterId};
-use slapo_syntax::ast::{AstNode, Item};
+use slapo_syntax::ast::Item;
 use slapo_syntax::{Diagnostic, FileId, Parse, SourceMap, Span};
 
 /// What must be known of a schedule before its model can be read.
@@ -80,6 +81,8 @@ pub struct Checked {
     pub untouched: Vec<ParameterId>,
     /// The name of `schedule main`.
     pub entry: Option<Span>,
+    /// The `input` item.
+    pub input: Option<Span>,
 }
 
 /// A tried statement that changed nothing.
@@ -134,23 +137,29 @@ fn checked(
     model: Option<&Model>,
     overrides: &Overrides,
 ) -> Checked {
-    let resolved = resolve::resolve(files, file, parse);
-    let mut report = resolved.report;
-    let hir = resolved.hir;
-    let mut checked = Checked { entry: hir.entry.map(|id| hir.schedule(id).name_span), ..Checked::default() };
-    let mut globals = expand::Globals::new(&hir);
-    checked.mesh = mesh::mesh(&hir, &mut globals, overrides, &mut report);
-    let sizes = input::sizes(&hir, &mut globals, &checked.mesh, model, overrides, &mut report);
-    if let Some(model) = model {
-        checked.sizes = sizes;
-        let stage = expand::Stage { files, hir: &hir, model, mesh: &checked.mesh, sizes, overrides };
-        let expanded = expand::expand(stage, globals, &mut report);
-        checked.steps = expanded.steps;
-        checked.skipped = expanded.skipped;
-        checked.effects = expanded.effects;
-        checked.untouched = expanded.untouched;
+    let resolve::Resolved { hir, report } = resolve::resolve(files, file, parse);
+    let mut expander = Expander::new(files, file, &hir, model, overrides, report);
+    mesh::mesh(&mut expander);
+    expander.all_globals();
+    let sizes = input::sizes(&mut expander);
+    expander.entry(sizes);
+    expander.micro_batches();
+    let Expander { report, mesh, state, skipped, .. } = expander;
+    let mut checked = Checked {
+        diagnostics: report.finish(file, &parse.diagnostics),
+        skipped,
+        mesh,
+        sizes,
+        entry: hir.entry.map(|id| hir.schedule(id).name_span),
+        input: hir.input,
+        ..Checked::default()
+    };
+    if let Some(state) = state {
+        let all = (0..state.model.parameters.len()).map(|i| ParameterId(i as u32));
+        checked.untouched = all.filter(|id| !state.touched.contains(id)).collect();
+        checked.steps = state.steps;
+        checked.effects = state.effects;
     }
-    checked.diagnostics = report.finish(file, &parse.diagnostics);
     checked
 }
 

@@ -49,7 +49,7 @@ impl Number {
         let digits: i128 = format!("{whole}{fraction}").parse().map_err(|_| Overflow)?;
         let exponent: i128 = exponent.parse().map_err(|_| Overflow)?;
         let power = exponent.checked_sub(fraction.len() as i128).ok_or(Overflow)?;
-        Number::from(digits).mul(Number::from(10).pow(Number::from(power))?)
+        Number::from(digits).mul(Number::from(10_i128).pow(Number::from(power))?)
     }
 
     pub fn is_whole(self) -> bool {

@@ -50,6 +50,8 @@ pub enum Argument {
     Word(String),
     /// An axis by its name.
     Axis(String),
+    /// A part of the model by its path.
+    Path(String),
     List(Vec<Argument>),
 }
 
@@ -141,7 +143,7 @@ impl fmt::Display for Argument {
             Argument::Number(value) => write!(f, "{value}"),
             Argument::Bool(value) => write!(f, "{value}"),
             Argument::Text(value) => write!(f, "{value:?}"),
-            Argument::Word(value) | Argument::Axis(value) => f.write_str(value),
+            Argument::Word(value) | Argument::Axis(value) | Argument::Path(value) => f.write_str(value),
             Argument::List(values) => {
                 let shown: Vec<String> = values.iter().map(Argument::to_string).collect();
                 write!(f, "[{}]", shown.join(", "))

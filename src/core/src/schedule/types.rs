@@ -205,6 +205,7 @@ impl Want {
             (Argument::Text(_), Kind::Text | Kind::Scalar) => true,
             (Argument::Word(_), Kind::Dim | Kind::DType | Kind::Order) => true,
             (Argument::Axis(_), Kind::Axis) => true,
+            (Argument::Path(_), kind) => kind.is_place(),
             _ => false,
         }
     }

@@ -55,14 +55,20 @@ fn draw(files: &SourceMap, diagnostic: &Diagnostic, style: Style) -> Option<Stri
         .with_color(style.color)
         .with_index_type(IndexType::Byte)
         .with_label_attach(LabelAttach::Start);
-    let helps = diagnostic.helps.iter().map(|help| printable(help).into_owned());
-    let report = Report::build(ReportKind::Custom(&title, kind), first.clone())
+    let mut report = Report::build(ReportKind::Custom(&title, kind), first.clone())
         .with_config(config)
         .with_message(printable(&diagnostic.message))
-        .with_notes(diagnostic.notes.iter().map(|note| printable(note).into_owned()))
-        .with_helps(helps.chain(diagnostic.fixes.iter().filter_map(|fix| suggestion(files, fix))))
-        .with_labels(labels.into_iter().map(|(_, label)| label))
-        .finish();
+        .with_labels(labels.into_iter().map(|(_, label)| label));
+    for note in &diagnostic.notes {
+        report.add_note(printable(note));
+    }
+    for help in &diagnostic.helps {
+        report.add_help(printable(help));
+    }
+    for suggestion in diagnostic.fixes.iter().filter_map(|fix| suggestion(files, fix)) {
+        report.add_help(suggestion);
+    }
+    let report = report.finish();
     let mut buffer = Vec::new();
     report.write(Sources::new(files, &diagnostic.excerpt), &mut buffer).ok()?;
     let text = String::from_utf8_lossy(&buffer);

@@ -99,17 +99,17 @@ fn meaning(class: &str) -> String {
 fn memory(text: &mut String, memory: &MemoryChange) -> Result {
     let after = memory.after;
     let Some(before) = memory.before else {
-        writeln!(text, "memory per rank, predicted")?;
+        writeln!(text, "memory per rank, predicted at the peak of a step")?;
         return rows(&after, &after).iter().try_for_each(|(name, _, after)| {
             writeln!(text, "  {name:<14}{:>12}", bytes(*after))
         });
     };
-    writeln!(text, "{:<16}{:>12}{:>12}   predicted at the peak of a step", "memory per rank", "empty", "this")?;
+    writeln!(text, "{:<16}{:>12}{:>12}", "memory per rank", "before", "after")?;
     for (name, before, after) in rows(&before, &after) {
         let line = format!("  {name:<14}{:>12}{:>12}  {:>6}", bytes(before), bytes(after), change(before, after));
         writeln!(text, "{}", line.trim_end())?;
     }
-    Ok(())
+    writeln!(text, "  predicted, at the peak of a step; before: the empty schedule")
 }
 
 fn rows(before: &Memory, after: &Memory) -> [(&'static str, u64, u64); 6] {

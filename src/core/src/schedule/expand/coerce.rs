@@ -1,0 +1,109 @@
+//! Values given where a type is declared.
+
+use super::super::select::Place;
+use super::super::steps::Argument;
+use super::super::types::{Kind, Want};
+use super::super::value::Value;
+use super::super::builtins::WORDS;
+use super::{Eval, Expander, Stop, list};
+use slapo_model::Model;
+use slapo_syntax::{Code, Diagnostic, Span};
+
+impl Expander<'_> {
+    /// The value as its parameter takes it: lists of modules as selections, axes as numbers where one is wanted.
+    pub(super) fn coerce(&mut self, value: Value, want: &Want, span: Span, callee: &str, name: &str) -> Eval<Value> {
+        if want.list {
+            return self.coerce_list(value, want, span, callee, name);
+        }
+        match (&want.kind, &value) {
+            (Kind::Module | Kind::Class(_) | Kind::Structure(_) | Kind::Tensor, Value::Place(place)) => {
+                match place.is(self.model()?, want) {
+                    true => Ok(value),
+                    false => Err(self.wrong_place(*place, want, span, callee)),
+                }
+            }
+            (Kind::Int, Value::Number(_) | Value::Axis(_)) => {
+                let number = self.number_of(&value, span)?;
+                self.whole_of(number, span)?;
+                Ok(Value::Number(number))
+            }
+            (Kind::Float | Kind::Dim | Kind::Groups | Kind::Scalar, Value::Axis(_)) => {
+                self.number_of(&value, span).map(Value::Number)
+            }
+            (Kind::Point, Value::Point(_)) | (Kind::Axis, Value::Axis(_)) => Ok(value),
+            (Kind::Float | Kind::Scalar | Kind::Dim | Kind::Groups, Value::Number(_)) => Ok(value),
+            (Kind::Bool | Kind::Scalar, Value::Bool(_)) | (Kind::Text | Kind::Scalar, Value::Text(_)) => Ok(value),
+            (Kind::Dim | Kind::DType | Kind::Order, Value::Word(_)) | (Kind::Groups, Value::List(_)) => Ok(value),
+            _ => {
+                let shown = self.show(&value);
+                let diagnostic = Diagnostic::error(Code::WrongType, format!("`{name}` of `{callee}` takes {want}, not {shown}"))
+                    .primary(span, shown);
+                Err(self.fail(diagnostic))
+            }
+        }
+    }
+
+    fn coerce_list(&mut self, value: Value, want: &Want, span: Span, callee: &str, name: &str) -> Eval<Value> {
+        let one = Want::one(want.kind.clone());
+        let elements = self.elements(&value, span)?;
+        let mut values = Vec::with_capacity(elements.len());
+        for element in elements {
+            values.push(self.coerce(element, &one, span, callee, name)?);
+        }
+        Ok(match (want.kind.is_place(), &value) {
+            (true, Value::Place(_) | Value::List(_)) => {
+                let place = |value: &Value| if let Value::Place(place) = value { Some(*place) } else { None };
+                Value::places(values.iter().filter_map(place).collect())
+            }
+            (true, _) => value,
+            (false, _) => list(values),
+        })
+    }
+
+    fn wrong_place(&mut self, place: Place, want: &Want, span: Span, callee: &str) -> Stop {
+        let Some(model) = self.model else { return Stop::Reported };
+        let what = describe(place, model);
+        let message = format!("`{callee}` takes {want}, but {} is {what}", self.path(place));
+        let is_class = place.module().is_some() && !matches!(want.kind, Kind::Tensor);
+        let code = if is_class { Code::WrongClass } else { Code::WrongType };
+        let diagnostic = Diagnostic::error(code, message).primary(span, what);
+        let note = match &want.kind {
+            Kind::Structure(structure) => {
+                let field = place.misses(model, structure);
+                field.map(|field| format!("`{}` wants a `{field}`, which is absent or something else", structure.name))
+            }
+            Kind::Tensor => Some(format!("it has {}", super::super::nearest::some_of(place.names(model)))),
+            _ => None,
+        };
+        self.fail(note.into_iter().fold(diagnostic, Diagnostic::note))
+    }
+
+    /// A value as a step keeps it.
+    pub(super) fn argument(&self, value: &Value) -> Argument {
+        let whole = |number: super::super::Number| number.whole().and_then(|whole| i64::try_from(whole).ok());
+        match value {
+            Value::Number(number) => whole(*number).map_or(Argument::Number(*number), Argument::Int),
+            Value::Bool(value) => Argument::Bool(*value),
+            Value::Text(text) => Argument::Text(text.to_string()),
+            Value::Word(word) => Argument::Word(WORDS.get(*word as usize).map_or(String::new(), |word| word.name.to_string())),
+            Value::Axis(_) => Argument::Axis(self.show(value)),
+            Value::List(values) => Argument::List(values.iter().map(|value| self.argument(value)).collect()),
+            Value::Places(selection) => {
+                let places = selection.places.iter().map(|place| self.argument(&Value::Place(*place)));
+                Argument::List(places.collect())
+            }
+            Value::Place(place) => Argument::Path(self.model.map(|model| place.path(model)).unwrap_or_default()),
+            Value::Point(_) | Value::Points(_) | Value::Class(_) => Argument::Text(self.show(value)),
+        }
+    }
+}
+
+/// With an article: `` a `Conv1D` ``.
+fn describe(place: Place, model: &Model) -> String {
+    let class = place.module().map(|id| model.module(id).short_class());
+    match class {
+        Some("") => "a container".to_string(),
+        Some(class) => Want::one(Kind::Class(class.to_string())).to_string(),
+        None => place.noun().to_string(),
+    }
+}

@@ -1,0 +1,99 @@
+//! How failures are said: at the user's own line, with the way that led there.
+
+use super::super::steps::{FrameKind, what};
+use super::{Eval, Expander, Stop};
+use crate::primitives::{Problem, Refusal};
+use crate::schedule::Step;
+use slapo_syntax::{Code, Diagnostic, Label};
+
+/// Failures after which nothing more is looked at, repetitions included.
+const MOST_FAILURES: u32 = 2_000;
+/// Calls and loops that a message mentions.
+const MOST_FRAMES: usize = 3;
+
+impl Expander<'_> {
+    /// Reports a failure of the statement at hand.
+    pub(super) fn fail(&mut self, diagnostic: Diagnostic) -> Stop {
+        let located = self.located(diagnostic);
+        self.report.push(located);
+        self.failures += 1;
+        if self.failures > MOST_FAILURES { Stop::Exhausted } else { Stop::Reported }
+    }
+
+    /// A failure that says no more than that nothing is there: no error under `try`.
+    pub(super) fn nothing(&mut self, diagnostic: Diagnostic) -> Stop {
+        match self.is_trying {
+            true => {
+                let what = diagnostic.span().map(|span| self.files.slice(span).to_string()).unwrap_or_default();
+                Stop::NotApplicable { what, reason: diagnostic.message }
+            }
+            false => self.fail(diagnostic),
+        }
+    }
+
+    /// A step that its primitive refuses.
+    pub(super) fn refused(&mut self, step: &Step, refusal: Refusal) -> Stop {
+        let (is_error, problem) = match refusal {
+            Refusal::NotApplicable(problem) => (!self.is_trying, problem),
+            Refusal::Illegal(problem) => (true, problem),
+        };
+        if !is_error {
+            let what = what(step.primitive, &step.target.path);
+            return Stop::NotApplicable { what, reason: problem.message };
+        }
+        let Problem { code, message, here, earlier, note, help } = problem;
+        let mut diagnostic = Diagnostic::error(code, message).primary(step.site.span, here);
+        let earlier = earlier.and_then(|(id, what)| {
+            let step = self.state.as_ref()?.steps.iter().find(|step| step.id == id)?;
+            Some((step.site.span, what))
+        });
+        if let Some((span, what)) = earlier {
+            diagnostic = diagnostic.secondary(span, what);
+        }
+        diagnostic.notes.extend(note);
+        diagnostic.helps.extend(help);
+        self.fail(diagnostic)
+    }
+
+    pub(super) fn arithmetic<T>(
+        &mut self,
+        result: Result<T, super::super::ArithmeticError>,
+        span: slapo_syntax::Span,
+        note: impl Fn(&Self) -> Option<String>,
+    ) -> Eval<T> {
+        result.map_err(|error| {
+            let mut diagnostic = Diagnostic::error(Code::Arithmetic, error.to_string()).primary(span, "cannot be computed");
+            diagnostic.notes.extend(note(self));
+            self.fail(diagnostic)
+        })
+    }
+
+    /// Moves the primary label to the user's file, and adds the calls and iterations around it.
+    fn located(&self, mut diagnostic: Diagnostic) -> Diagnostic {
+        let Some(primary) = diagnostic.primary.clone() else { return diagnostic };
+        let mut calls = Vec::new();
+        let mut turns = Vec::new();
+        for frame in self.chain.frames() {
+            match &frame.kind {
+                FrameKind::Call { schedule } if frame.site.span != primary.span => {
+                    calls.push((frame.site.span, format!("in this call of `{schedule}`")));
+                }
+                FrameKind::Call { .. } => {}
+                FrameKind::Iteration { variable, value } => turns.push(format!("`{variable}` is {value} here")),
+            }
+        }
+        if primary.span.file != self.user {
+            let at = calls.iter().position(|(span, _)| span.file == self.user);
+            if let Some(at) = at {
+                let (span, text) = calls.remove(at);
+                diagnostic.primary = Some(Label { span, text });
+                diagnostic.secondary.insert(0, primary);
+            }
+        }
+        for (span, text) in calls.into_iter().take(MOST_FRAMES) {
+            diagnostic = diagnostic.secondary(span, text);
+        }
+        diagnostic.notes.extend(turns.into_iter().take(MOST_FRAMES));
+        diagnostic
+    }
+}

@@ -1,0 +1,140 @@
+//! What later stages and the importer found, as diagnostics with the schedule's lines.
+
+use super::{Checked, Step};
+use crate::compile::Fault;
+use crate::layout::{Layout, Refusal};
+use crate::primitives::{Problem, indivisible as indivisible_batch};
+use slapo_model::{BindError, ImportError, Model, Node, Site};
+use slapo_syntax::{Code, Diagnostic};
+
+/// A fault of [`crate::compile::compile`], at the statement that asked for what cannot be done.
+pub fn fault_diagnostic(fault: &Fault, model: &Model, checked: &Checked) -> Diagnostic {
+    let asked = asked_to_accumulate(checked);
+    match fault {
+        Fault::Bind(error) => bind_diagnostic(error, checked),
+        Fault::Batch { batch, micro_batches } => at_step(indivisible(*batch, i64::from(*micro_batches)), asked, ""),
+        Fault::NotSeparable { refusal, node } => at_step(not_separable(refusal, node, model), asked, "asks for micro-batches"),
+        Fault::NotASum { what, layout } => at_step(not_a_sum(what, *layout, model), asked, "asks for micro-batches"),
+        Fault::Derivative(error) => {
+            let message = format!("operator `{}`{} has no derivative: {}", error.node.name(), inside(&error.node, model), error.reason);
+            let help = "freeze the parameters before it, or write the model without this operator";
+            with_source(Diagnostic::error(Code::NoDerivative, message).help(help), &error.node, model, "computed here")
+        }
+        Fault::NothingToTrain => {
+            let last = checked.steps.iter().rev().find(|step| step.primitive.name == "freeze");
+            let diagnostic = Diagnostic::error(Code::NothingToTrain, "the loss depends on no parameter that is trained");
+            at_step(diagnostic, last, "freezes the last one that it depended on")
+        }
+    }
+}
+
+/// Sizes that do not fit the model.
+pub fn bind_diagnostic(error: &BindError, checked: &Checked) -> Diagnostic {
+    let code = match error {
+        BindError::NoSequence { .. } => Code::MissingSize,
+        BindError::Undetermined { .. } => Code::UnsupportedModel,
+        _ => Code::IllegalSize,
+    };
+    let diagnostic = Diagnostic::error(code, error.to_string());
+    let diagnostic = match checked.input.or(checked.entry) {
+        Some(span) => diagnostic.primary(span, "with these sizes"),
+        None => diagnostic,
+    };
+    error.advice().into_iter().fold(diagnostic, Diagnostic::help)
+}
+
+/// A model file that cannot be used.
+pub fn import_diagnostic(error: &ImportError) -> Diagnostic {
+    let code = match error {
+        ImportError::Empty | ImportError::NotAnArchive | ImportError::Truncated => Code::NotAnArchive,
+        ImportError::Compressed { .. }
+        | ImportError::MissingEntry { .. }
+        | ImportError::Json { .. }
+        | ImportError::ShortWeight { .. }
+        | ImportError::Malformed { .. } => Code::DamagedArchive,
+        ImportError::Schema { .. } => Code::OtherSchema,
+        ImportError::InPlace { .. } => Code::InPlace,
+        ImportError::HigherOrder { .. } | ImportError::Foreign { .. } | ImportError::Unsupported { .. } => Code::UnsupportedModel,
+        ImportError::MissingWeights { .. } => Code::MissingWeights,
+        ImportError::DType { .. } => Code::ElementType,
+        ImportError::NoLoss { .. } => Code::NoLoss,
+    };
+    let diagnostic = Diagnostic::error(code, error.to_string());
+    let diagnostic = error.advice().into_iter().fold(diagnostic, Diagnostic::help);
+    match error.site() {
+        Some(Site { source: Some(line), .. }) => diagnostic.excerpt(&line.file, line.line, line.text.trim(), "written here"),
+        _ => diagnostic,
+    }
+}
+
+/// A batch that cannot be split evenly.
+pub(super) fn indivisible(batch: i64, micro_batches: i64) -> Diagnostic {
+    let Problem { code, message, help, .. } = indivisible_batch(batch, micro_batches);
+    help.into_iter().fold(Diagnostic::error(code, message), Diagnostic::help)
+}
+
+fn asked_to_accumulate(checked: &Checked) -> Option<&Step> {
+    checked.steps.iter().find(|step| step.primitive.name == "accumulate")
+}
+
+fn at_step(diagnostic: Diagnostic, step: Option<&Step>, here: &str) -> Diagnostic {
+    match step {
+        Some(step) => diagnostic.primary(step.site.span, here),
+        None => diagnostic,
+    }
+}
+
+fn not_separable(refusal: &Refusal, node: &Node, model: &Model) -> Diagnostic {
+    let message = format!("operator `{}`{} cannot be computed by micro-batches", node.name(), inside(node, model));
+    let mut diagnostic = Diagnostic::error(Code::NotSeparable, message).note(refusal.reason.clone());
+    let split: Vec<String> = refusal
+        .operands
+        .iter()
+        .filter_map(|(name, layout)| held(*layout).map(|how| format!("`{name}` is {how}")))
+        .collect();
+    if !split.is_empty() {
+        diagnostic = diagnostic.note(split.join(", "));
+    }
+    if !refusal.legal.is_empty() {
+        let legal: Vec<String> = refusal.legal.iter().map(i64::to_string).collect();
+        diagnostic = diagnostic.help(format!("numbers of micro-batches that are legal here: {}", legal.join(", ")));
+    }
+    with_source(diagnostic, node, model, "it mixes the samples of a batch")
+}
+
+fn not_a_sum(what: &str, layout: Layout, model: &Model) -> Diagnostic {
+    let named = model.parameters.iter().find(|parameter| parameter.names.iter().any(|name| name == what));
+    let subject = match named {
+        Some(_) => format!("the gradient of `{what}`"),
+        None => format!("`{what}`"),
+    };
+    let how = held(layout).unwrap_or("the same in each");
+    Diagnostic::error(Code::NotASum, format!("{subject} is not a sum over micro-batches: it is {how}"))
+        .help("a loss that is summed or averaged over samples can be accumulated; others only with one micro-batch")
+}
+
+/// How micro-batches hold a value, unless each has all of it.
+fn held(layout: Layout) -> Option<&'static str> {
+    match layout {
+        Layout::Replicated => None,
+        Layout::Split { .. } => Some("split over the micro-batches"),
+        Layout::Partial => Some("a sum over the micro-batches"),
+    }
+}
+
+/// `` in `transformer.h.0` ``, or nothing for the model itself.
+fn inside(node: &Node, model: &Model) -> String {
+    match model.scope_path(node.origin.scope) {
+        "" => String::new(),
+        path => format!(" in `{path}`"),
+    }
+}
+
+/// Adds the line of the model's own source.
+fn with_source(diagnostic: Diagnostic, node: &Node, model: &Model, label: &str) -> Diagnostic {
+    let line = node.origin.source.and_then(|id| model.sources.get(id.0 as usize));
+    match line {
+        Some(line) => diagnostic.excerpt(&line.file, line.line, line.text.trim(), label),
+        None => diagnostic,
+    }
+}

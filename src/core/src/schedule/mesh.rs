@@ -1,0 +1,130 @@
+//! The mesh: its axes and their sizes.
+
+use super::expand::Expander;
+use super::hir::AxisSize;
+use super::number::Number;
+use slapo_syntax::{Code, Diagnostic, Span};
+
+/// The devices as a grid; outermost axis first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mesh {
+    pub axes: Vec<Axis>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Axis {
+    pub name: String,
+    /// At least 1; 0 where an error was reported.
+    pub size: i64,
+    /// Where it is declared.
+    pub span: Span,
+}
+
+impl Mesh {
+    /// The number of ranks; 1 without axes.
+    pub fn world(&self) -> i64 {
+        self.axes.iter().fold(1, |world: i64, axis| world.saturating_mul(axis.size))
+    }
+
+    pub fn axis(&self, name: &str) -> Option<&Axis> {
+        self.axes.iter().find(|axis| axis.name == name)
+    }
+}
+
+/// Ranks beyond this are a slip.
+const LARGEST_WORLD: i64 = 1 << 24;
+
+/// Evaluates the `mesh` item into the expander's mesh.
+pub fn mesh(expander: &mut Expander) {
+    let hir = expander.hir;
+    let mut autos: Vec<(usize, Span)> = Vec::new();
+    for (at, axis) in hir.axes.iter().enumerate() {
+        let size = match &axis.size {
+            AxisSize::Auto(span) => {
+                autos.push((at, *span));
+                0
+            }
+            AxisSize::Given(expr) => match expander.number(expr) {
+                Ok(number) => size(expander, &axis.name, number, expr.span),
+                Err(_) => 0,
+            },
+        };
+        expander.mesh.axes.push(Axis { name: axis.name.clone(), size, span: axis.span });
+    }
+    if let [(_, first), (_, second), ..] = autos.as_slice() {
+        expander.report.push(
+            Diagnostic::error(Code::TwoAutos, "only one axis can be `auto`")
+                .primary(*second, "for the second time")
+                .secondary(*first, "first here"),
+        );
+        return;
+    }
+    let others = expander.mesh.axes.iter().enumerate();
+    let others = others.filter(|(at, _)| autos.iter().all(|(auto, _)| auto != at)).map(|(_, axis)| axis.size);
+    let product = others.fold(Some(1_i64), |product, size| product?.checked_mul(size)).filter(|world| *world <= LARGEST_WORLD);
+    match (product, autos.first()) {
+        // A size that is wrong was reported.
+        (Some(0), _) => {}
+        (None, _) => {
+            let span = hir.mesh.unwrap_or(Span::new(slapo_syntax::FileId(0), 0, 0));
+            let message = format!("the mesh has more than {LARGEST_WORLD} ranks");
+            expander.report.push(Diagnostic::error(Code::AxisSize, message).primary(span, "too many"));
+        }
+        (Some(others), Some((at, span))) => expander.mesh.axes[*at].size = auto(expander, *at, others, *span),
+        (Some(ranks), None) => whole_world(expander, ranks),
+    }
+}
+
+fn size(expander: &mut Expander, axis: &str, number: Number, span: Span) -> i64 {
+    let size = number.whole().and_then(|size| i64::try_from(size).ok()).filter(|size| (1..=LARGEST_WORLD).contains(size));
+    size.unwrap_or_else(|| {
+        let message = format!("axis `{axis}` cannot have size {number}");
+        let diagnostic = Diagnostic::error(Code::AxisSize, message)
+            .primary(span, number.to_string())
+            .help("a size is a whole number of at least 1, or `auto`");
+        expander.report.push(diagnostic);
+        0
+    })
+}
+
+/// What the world leaves for the `auto` axis.
+fn auto(expander: &mut Expander, at: usize, others: i64, span: Span) -> i64 {
+    let name = expander.hir.axes.get(at).map_or("", |axis| axis.name.as_str());
+    let Some(world) = expander.overrides.world else {
+        let message = format!("no world size is given: axis `{name}` has size 1");
+        let note = Diagnostic::info(Code::AutoAxis, message)
+            .primary(span, "1")
+            .help("`--world N` checks for N ranks; a launch sets it by itself");
+        expander.report.push(note);
+        return 1;
+    };
+    if world >= 1 && world % others == 0 {
+        return world / others;
+    }
+    let below = (world / others).max(1) * others;
+    let message = format!("a world of {world} ranks does not divide by the other axes, which take {others}");
+    let legal = [below, below + others, below + 2 * others].map(|world| world.to_string());
+    let diagnostic = Diagnostic::error(Code::WorldSize, message)
+        .primary(span, format!("would be {world} / {others}"))
+        .help(format!("legal world sizes: {}, …", legal.join(", ")));
+    expander.report.push(diagnostic);
+    0
+}
+
+/// A mesh without `auto` must be the whole world.
+fn whole_world(expander: &mut Expander, ranks: i64) {
+    let Some(world) = expander.overrides.world.filter(|world| *world != ranks) else { return };
+    let diagnostic = match expander.hir.mesh {
+        Some(span) => {
+            let message = format!("the mesh has {ranks} ranks, but the world has {world}");
+            Diagnostic::error(Code::WorldSize, message)
+                .primary(span, format!("{ranks} ranks"))
+                .help("make one axis `auto`, or launch as many ranks as the mesh has")
+        }
+        None => {
+            let message = format!("the world has {world} ranks, but the schedule has no mesh to place them on");
+            Diagnostic::error(Code::WorldSize, message).help("add `mesh { dp = auto }`")
+        }
+    };
+    expander.report.push(diagnostic);
+}

@@ -1,0 +1,8 @@
+//! The command line without a worker: what is said about schedules and models, in which format, with which exit code.
+
+mod apply;
+mod check;
+mod files;
+mod schedules;
+mod support;
+mod tools;

@@ -1,0 +1,57 @@
+//! `explain`, `inspect`, `doctor`, `completions`, `man`.
+
+use crate::support::run;
+use slapo_core::primitives;
+use slapo_syntax::Code;
+
+#[test]
+fn everything_that_is_listed_is_explained() {
+    let list = run(&["explain"]).expect(0).stdout;
+    let topics: Vec<&str> = list.lines().filter_map(|l| l.strip_prefix("    ")?.split_whitespace().next()).collect();
+    assert_eq!(topics.len(), Code::ALL.len() + primitives::ALL.len());
+    for topic in ["S0001", "s0031", "checkpoint", "accumulate", "freeze"] {
+        let page = run(&["explain", topic]).expect(0).stdout;
+        assert!(page.starts_with("# ") && page.contains("```slapo"), "{page}");
+    }
+    let all = run(&["explain", "--message-format", "json"]).expect(0).stdout;
+    assert_eq!(all.lines().count(), topics.len());
+}
+
+#[test]
+fn unknown_topics_are_refused_with_what_there_is() {
+    let run = run(&["explain", "shrad"]).expect(2);
+    assert!(run.stderr.contains("checkpoint"), "{}", run.stderr);
+}
+
+#[test]
+fn inspect_shows_a_model() {
+    let text = run(&["inspect", "examples/gpt2/gpt2-tiny.pt2"]).expect(0).stdout;
+    assert!(text.contains("GPT2LMHeadModel") && text.contains("174,656"), "{text}");
+    let json = run(&["inspect", "examples/gpt2/gpt2-tiny.pt2", "--json"]).expect(0).stdout;
+    let value: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(value["totals"]["elements"], 174_656);
+    let ports = run(&["inspect", "examples/gpt2/gpt2-tiny.pt2", "--module", "transformer.h.0"]).expect(0).stdout;
+    assert!(ports.contains("input(0)"), "{ports}");
+    run(&["inspect", "examples/gpt2/gpt2-tiny.pt2", "--module", "no.such"]).expect(2);
+    run(&["inspect", "tests/data/bad/random.pt2"]).expect(2);
+}
+
+#[test]
+fn doctor_knows_the_machine_with_or_without_a_worker() {
+    let absent = crate::support::command(&["doctor", "--json"]).env("SLAPO_WORKER", "/absent").output().expect("starts");
+    assert_eq!(absent.status.code(), Some(2));
+    let health: serde_json::Value = serde_json::from_slice(&absent.stdout).expect("JSON");
+    assert_eq!(health["slapoc"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(health["program"], slapo_program::VERSION);
+    assert!(health["machine"]["cores"].as_u64().is_some_and(|cores| cores > 0));
+    assert!(health["worker"]["missing"]["helps"][0].as_str().is_some_and(|help| help.contains("xtask setup")));
+}
+
+#[test]
+fn other_programs_get_the_command_line() {
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(run(&["completions", shell]).expect(0).stdout.contains("slapoc"), "{shell}");
+    }
+    let man = run(&["man"]).expect(0).stdout;
+    assert!(man.contains(".TH slapoc 1") && man.contains("dump\\-gradients"));
+}
