@@ -38,7 +38,8 @@ fn inspect_shows_a_model() {
 
 #[test]
 fn doctor_knows_the_machine_with_or_without_a_worker() {
-    let absent = crate::support::command(&["doctor", "--json"]).env("SLAPO_WORKER", "/absent").output().expect("starts");
+    let absent =
+        crate::support::command(&["doctor", "--json"]).env("SLAPO_WORKER", "/absent").output().expect("starts");
     assert_eq!(absent.status.code(), Some(2));
     let health: serde_json::Value = serde_json::from_slice(&absent.stdout).expect("JSON");
     assert_eq!(health["slapoc"], env!("CARGO_PKG_VERSION"));

@@ -49,7 +49,8 @@ fn losses(text: &str) -> Vec<f64> {
 #[test]
 fn the_loss_falls_under_the_example_schedules() {
     for name in ["plain", "recompute"] {
-        let run = train(&format!("examples/gpt2/{name}.slapo"), &["--steps", "12", "--message-format", "json"]).expect(0);
+        let run =
+            train(&format!("examples/gpt2/{name}.slapo"), &["--steps", "12", "--message-format", "json"]).expect(0);
         let losses = losses(&run.stdout);
         assert_eq!(losses.len(), 12, "{name}");
         assert!(losses[11] < losses[0] - 0.5, "{name}: {losses:?}");
@@ -74,7 +75,8 @@ fn a_model_alone_is_trained_with_sizes_that_are_told() {
 #[test]
 fn files_that_were_asked_for_are_written() {
     let folder = folder();
-    let (save, dump, log) = (path(&folder, "w.safetensors"), path(&folder, "g.safetensors"), path(&folder, "log.jsonl"));
+    let (save, dump, log) =
+        (path(&folder, "w.safetensors"), path(&folder, "g.safetensors"), path(&folder, "log.jsonl"));
     small(&["--steps", "2", "--save", &save, "--dump-gradients", &dump, "--log", &log]).expect(0);
     let names = |path: &str| {
         let bytes = fs::read(path).expect("was written");
@@ -94,7 +96,8 @@ fn files_that_were_asked_for_are_written() {
 #[test]
 fn the_seed_decides_and_deterministic_runs_repeat() {
     let losses = |args: &[&str]| {
-        let common = ["--batch", "4", "--seq", "16", "--deterministic", "--init", "--steps", "2", "--message-format", "json"];
+        let common =
+            ["--batch", "4", "--seq", "16", "--deterministic", "--init", "--steps", "2", "--message-format", "json"];
         let run = train("examples/gpt2/gpt2-tiny.pt2", &[&common[..], args].concat()).expect(0);
         assert!(run.stderr.contains("initial values: "), "{}", run.stderr);
         losses(&run.stdout)
@@ -176,8 +179,7 @@ fn a_full_disk_leaves_no_half_of_a_file() {
 /// A training that would take very long, once its first step is done.
 fn running(args: &[&str]) -> (Child, BufReader<std::process::ChildStdout>) {
     let all = [&["train", "examples/gpt2/gpt2-tiny.pt2", "--data", TEXT], &SMALL[..], &LONG, args].concat();
-    let mut child =
-        command(&all).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("slapoc starts");
+    let mut child = command(&all).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("slapoc starts");
     let mut lines = BufReader::new(child.stdout.take().expect("piped"));
     let mut line = String::new();
     while !line.trim_start().starts_with("1 ") {
@@ -250,7 +252,8 @@ fn training_ends_when_nobody_reads_it() {
 fn training_goes_on_unread_where_it_writes_files() {
     let folder = folder();
     let save = path(&folder, "w.safetensors");
-    let args = [&["train", "examples/gpt2/gpt2-tiny.pt2", "--data", TEXT], &SMALL[..], &["--steps", "20", "--save", &save]];
+    let args =
+        [&["train", "examples/gpt2/gpt2-tiny.pt2", "--data", TEXT], &SMALL[..], &["--steps", "20", "--save", &save]];
     let mut child =
         command(&args.concat()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("slapoc starts");
     drop(child.stdout.take());

@@ -9,3 +9,5 @@ pub mod layout;
 pub mod lower;
 pub mod memory;
 pub mod passes;
+pub mod primitives;
+pub mod schedule;

@@ -80,7 +80,8 @@ pub struct Global {
 pub enum Role {
     /// Filled before setup from [`Program::parameters`].
     Parameter,
-    /// Allocated by the first `Accumulate` of a step and released by `Release`.
+    /// Allocated by the first `Accumulate` of a step and released by `Release`. Carries the canonical name of its
+    /// parameter.
     Gradient,
     /// Zero before the first step.
     Optimizer,
@@ -138,7 +139,8 @@ pub enum Init {
     Stored,
 }
 
-/// How a local tensor lies in the global one; `splits` is empty where the rank has all of it.
+/// How a local tensor lies in the global one; `splits` is empty where the rank has all of it. Splits of one dimension
+/// nest in their order: each divides what the one before left.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
     pub global_shape: Vec<i64>,

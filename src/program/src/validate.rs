@@ -141,22 +141,12 @@ impl Check<'_> {
     }
 
     fn placement(&mut self, function: &Function, i: usize, placement: &Placement) {
+        let mut shape = placement.global_shape.clone();
         for split in &placement.splits {
-            let size = placement.global_shape.get(split.dim).copied();
-            let even = size.is_some_and(|n| {
-                split.groups >= 1
-                    && split.parts >= 1
-                    && split
-                        .groups
-                        .checked_mul(split.parts)
-                        .is_some_and(|k| n % k == 0)
-            });
-            if !even {
-                self.fault(
-                    &function.name,
-                    Some(i),
-                    format!("a split of dimension {} is not even", split.dim),
-                );
+            let ways = split.groups.checked_mul(split.parts).filter(|n| *n >= 1 && split.parts >= 1);
+            match (shape.get_mut(split.dim), ways) {
+                (Some(size), Some(ways)) if *size % ways == 0 => *size /= split.parts,
+                _ => self.fault(&function.name, Some(i), format!("a split of dimension {} is not even", split.dim)),
             }
         }
     }

@@ -29,11 +29,10 @@ type Frame = Vec<Option<Tensor>>;
 /// An instruction, ready to run.
 enum Action {
     Aten(PreparedCall),
-    /// The instruction reads `positional` tensors, then one gradient where `gradients` says so, then named tensors.
+    /// The instruction reads one gradient where `gradients` says so, then the operator's tensors.
     Vjp {
         call: PreparedCall,
         wanted: Vec<bool>,
-        positional: usize,
         gradients: Vec<bool>,
     },
     MicroBatch {
@@ -243,20 +242,18 @@ fn prepare(program: &Program, instr: &Instr) -> std::result::Result<Action, Stri
 }
 
 fn prepare_vjp(op: &str, results: usize, instr: &Instr) -> std::result::Result<Action, String> {
-    let arguments = instr.args.len().checked_sub(results).ok_or("has fewer arguments than results")?;
-    let (arguments, gradients) = instr.args.split_at(arguments);
-    if !gradients.iter().all(|g| matches!(g, Arg::None | Arg::Value(_))) {
-        return Err("takes one gradient per result, each a value or none".to_owned());
+    let gradients = &instr.args;
+    if gradients.len() != results || !gradients.iter().all(|g| matches!(g, Arg::None | Arg::Value(_))) {
+        return Err(format!("takes one gradient for each of {results} results, a value or none"));
     }
-    let call = PreparedCall::new(op, arguments, &instr.named)?;
-    let positional = arguments.iter().map(tensors_in).sum();
-    let tensors = positional + instr.named.iter().map(|(_, arg)| tensors_in(arg)).sum::<usize>();
+    let call = PreparedCall::new(op, &[], &instr.named)?;
+    let tensors: usize = instr.named.iter().map(|(_, arg)| tensors_in(arg)).sum();
     if tensors != instr.outs.len() {
         return Err(format!("has {tensors} tensor arguments, the program keeps {} gradients", instr.outs.len()));
     }
     let wanted = instr.outs.iter().map(Option::is_some).collect();
     let gradients = gradients.iter().map(|g| matches!(g, Arg::Value(_))).collect();
-    Ok(Action::Vjp { call, wanted, positional, gradients })
+    Ok(Action::Vjp { call, wanted, gradients })
 }
 
 /// How many tensors an argument brings along.
@@ -292,13 +289,14 @@ impl Run<'_> {
                 let results = call.run(&self.tensors(instr)?)?;
                 self.keep(instr, results)?;
             }
-            Action::Vjp { call, wanted, positional, gradients } => {
-                let mut arguments = self.tensors(instr)?;
+            Action::Vjp { call, wanted, gradients } => {
+                let tensors = self.tensors(instr)?;
                 let present = gradients.iter().filter(|g| **g).count();
-                let mut given = arguments.drain(*positional..positional + present).collect::<Vec<_>>().into_iter();
+                let (given, arguments) = tensors.split_at(present);
+                let mut given = given.iter().copied();
                 let seeds: Vec<Option<&Tensor>> =
                     gradients.iter().map(|present| if *present { given.next() } else { None }).collect();
-                let found = call.vjp(&arguments, wanted, &seeds)?;
+                let found = call.vjp(arguments, wanted, &seeds)?;
                 self.keep_wanted(instr, found)?;
             }
             Action::MicroBatch { rows } => {

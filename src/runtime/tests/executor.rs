@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Build, assert_close, id, step, v};
+use common::{Build, assert_close, aten, id, step, v};
 use slapo_program::*;
 use slapo_runtime::executor::Executor;
 use tch::{Device, Kind, Tensor};
@@ -119,7 +119,7 @@ fn fused_sgd_follows_autograd_over_any_number_of_micro_batches() {
             let args = vec![parameters, gradients, Arg::Values(vec![])];
             let settings = [("lr", 0.1), ("weight_decay", 0.0), ("momentum", 0.0), ("dampening", 0.0)];
             let flags = ["nesterov", "maximize", "is_first_step"];
-            b.named("aten::_fused_sgd_", args, numbers(&settings, &flags), vec![]);
+            b.named(aten("_fused_sgd_"), args, numbers(&settings, &flags), vec![]);
         });
         let expected = autograd(5, |_, parameters, gradients| {
             for (parameter, gradient) in parameters.iter_mut().zip(gradients) {
@@ -144,7 +144,7 @@ fn clipped_adamw(b: &mut Build, parameters: [Value; 2], gradients: [Value; 2]) {
     let factor = b.aten("aten::mul.Scalar", vec![v(inverse), Arg::Float(CLIP)], &[]);
     let factor = b.aten("aten::clamp", vec![v(factor), Arg::None, Arg::Float(1.0)], &[]);
     for gradient in gradients {
-        b.instr(Op::Aten("aten::mul_.Tensor".to_owned()), vec![v(gradient), v(factor)], vec![None]);
+        b.instr(aten("mul_.Tensor"), vec![v(gradient), v(factor)], vec![None]);
     }
     let state = |b: &mut Build, name: &str| {
         let shapes = [&[3, 1][..], &[1]];
@@ -153,11 +153,11 @@ fn clipped_adamw(b: &mut Build, parameters: [Value; 2], gradients: [Value; 2]) {
     };
     let (mean, square) = (state(b, "mean"), state(b, "square"));
     let step = b.global("step", Role::Optimizer, DType::F32, &[]);
-    b.instr(Op::Aten("aten::add_.Scalar".to_owned()), vec![v(step), Arg::Int(1)], vec![None]);
+    b.instr(aten("add_.Scalar"), vec![v(step), Arg::Int(1)], vec![None]);
     let [parameters, gradients] = lists(parameters, gradients);
     let steps = Arg::Values(vec![Some(step); 2]);
     let args = vec![parameters, gradients, mean, square, Arg::Values(vec![]), steps];
-    b.named("aten::_fused_adamw_", args, numbers(&ADAMW, &["amsgrad", "maximize"]), vec![]);
+    b.named(aten("_fused_adamw_"), args, numbers(&ADAMW, &["amsgrad", "maximize"]), vec![]);
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn failing(op: Op, shape: &[i64]) -> Event {
 #[test]
 fn a_failure_names_instruction_operator_shapes_and_origin() {
     let Event::Failed { kind, message, function, instruction, operator, shapes, module, source } =
-        failing(Op::Aten("aten::mul.Tensor".to_owned()), &[2, 3])
+        failing(aten("mul.Tensor"), &[2, 3])
     else {
         panic!("another event")
     };
@@ -228,13 +228,13 @@ fn message(event: Event) -> String {
 
 #[test]
 fn operators_and_results_are_checked() {
-    let unknown = message(failing(Op::Aten("aten::mul.Tensr".to_owned()), &[2, 3]));
+    let unknown = message(failing(aten("mul.Tensr"), &[2, 3]));
     assert!(unknown.starts_with("libtorch has no operator `aten::mul.Tensr`; overloads of `aten::mul`:"), "{unknown}");
-    let arguments = message(failing(Op::Aten("aten::relu".to_owned()), &[2, 3]));
+    let arguments = message(failing(aten("relu"), &[2, 3]));
     assert_eq!(arguments, "takes 1 arguments, given more");
-    let missing = message(failing(Op::Aten("aten::baddbmm".to_owned()), &[2, 3]));
+    let missing = message(failing(aten("baddbmm"), &[2, 3]));
     assert_eq!(missing, "argument `batch2` is missing");
-    let declared = message(failing(Op::Aten("aten::outer".to_owned()), &[2, 3]));
+    let declared = message(failing(aten("outer"), &[2, 3]));
     assert!(declared.contains("1-D"), "{declared}");
 }
 
@@ -317,7 +317,8 @@ fn vjp_runs_as_an_instruction() {
     let seed = b.aten("aten::ones_like", vec![v(y)], &[3]);
     let gradient = b.local(DType::F64, &[3, 4]);
     let op = Op::Vjp { op: "aten::logsumexp".to_owned(), results: 1 };
-    b.instr(op, vec![v(x), Arg::Int(1), Arg::Bool(false), v(seed)], vec![Some(gradient)]);
+    let named = vec![("self".to_owned(), v(x)), ("dim".to_owned(), Arg::Int(1))];
+    b.named(op, vec![v(seed)], named, vec![Some(gradient)]);
     b.instr(Op::Accumulate, vec![v(gradient)], vec![Some(dx)]);
     let mut executor = Executor::new(b.finish()).expect("prepares");
     let value = Tensor::randn([3, 4], (Kind::Double, Device::Cpu));

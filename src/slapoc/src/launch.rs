@@ -104,7 +104,8 @@ pub struct Ending(pub ExitStatus);
 
 impl Worker {
     pub fn start(worker: &Path, job: &Job) -> Result<Worker> {
-        let failed = |e: std::io::Error| Failure::not_done(format!("cannot start `{}`: {}", worker.display(), reason(&e)));
+        let failed =
+            |e: std::io::Error| Failure::not_done(format!("cannot start `{}`: {}", worker.display(), reason(&e)));
         let mut child = Command::new(worker)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -3,13 +3,13 @@
 //! Models are mapped, so that their weights are never read here. Read [`load`] first.
 
 use crate::args::Source;
-use crate::failure::{Context, Failure, Result};
+use crate::failure::{Failure, Result};
 use crate::output::Output;
 use memmap2::Mmap;
 use sha2::{Digest, Sha256};
 use slapo_core::schedule::{self, Checked, Overrides};
 use slapo_model::{InputSizes, Legal, Model, legal_sizes};
-use slapo_syntax::{Diagnostic, FileId, SourceMap, Span};
+use slapo_syntax::{Code, Diagnostic, FileId, SourceMap, Span};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -70,6 +70,16 @@ impl Ready {
         }
     }
 
+    /// Says which inputs make no difference.
+    pub fn warn(&self, out: &Output) {
+        for input in self.archive.model.unused_inputs() {
+            let message = format!("nothing in {} reads the input `{}`", self.archive.name, input.name);
+            let help = "an export ignores an input that was the same tensor as another one: export again with \
+                        distinct tensors, as `examples/gpt2/export.py` does";
+            out.warning(&Failure::not_done(message).help(help));
+        }
+    }
+
     /// Says which sizes were chosen for a model alone.
     pub fn tell_defaults(&self, out: &Output) {
         if self.loaded.has_default_sizes {
@@ -96,11 +106,8 @@ pub fn load(source: &Source, until: Option<u32>) -> Result<Loaded> {
     let parse = slapo_syntax::parse(file, files.text(file));
     let named = schedule::head(&parse).model;
     let (archive, broken) = match (&source.model, named) {
-        (Some(path), _) => split(self::archive(path, &path.display().to_string())?),
-        (None, Some(named)) => {
-            let folder = source.path.parent().unwrap_or(Path::new(""));
-            split(archive_of_schedule(&folder.join(&named.path), &named.path, named.span)?)
-        }
+        (Some(path), _) => split(self::archive(path, &path.display().to_string())),
+        (None, Some(named)) => split(archive_of_schedule(&source.path, &named.path, named.span)),
         (None, None) => (None, Vec::new()),
     };
     let model = archive.as_ref().map(|archive| &archive.model);
@@ -115,7 +122,7 @@ fn load_model_alone(source: &Source, name: String) -> Result<Loaded> {
     let mut files = SourceMap::new();
     let file = files.add(format!("{name} (the empty schedule)"), EMPTY_SCHEDULE);
     let parse = slapo_syntax::parse(file, EMPTY_SCHEDULE);
-    let (archive, broken) = split(self::archive(&source.path, &name)?);
+    let (archive, broken) = split(self::archive(&source.path, &name));
     let mut overrides = overrides(source, None);
     let has_default_sizes = overrides.batch.is_none() || overrides.seq.is_none();
     if let Some(archive) = &archive {
@@ -164,7 +171,9 @@ fn is_model(path: &Path) -> bool {
         return extension.eq_ignore_ascii_case("pt2");
     }
     let mut start = [0; 4];
-    path.is_file() && File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == *b"PK\x03\x04"
+    path.is_file()
+        && File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok()
+        && start == *b"PK\x03\x04"
 }
 
 fn schedule_text(path: &Path) -> Result<String> {
@@ -189,18 +198,24 @@ fn schedule_text(path: &Path) -> Result<String> {
 }
 
 /// Opens a model: its file, then what is in it.
-pub fn archive(path: &Path, name: &str) -> Result<std::result::Result<Archive, Vec<Diagnostic>>> {
-    let model = map(path).map_err(|e| reason(&e)).context(format!("read the model `{name}`"))?;
-    let bytes = model.as_deref().unwrap_or_default();
-    Ok(match slapo_model::import(bytes) {
+pub fn archive(path: &Path, name: &str) -> std::result::Result<Archive, Vec<Diagnostic>> {
+    let file = map(path).map_err(|e| {
+        let message = format!("cannot read the model `{name}`: {}", reason(&e));
+        vec![Diagnostic::error(Code::NotAnArchive, message)]
+    })?;
+    match slapo_model::import(file.as_deref().unwrap_or_default()) {
         Ok(model) => Ok(Archive { path: path.to_owned(), name: name.to_owned(), model }),
-        Err(errors) => Err(errors.iter().map(|e| Diagnostic::error(slapo_syntax::Code::Unexpected, e.to_string())).collect()),
-    })
+        Err(errors) => Err(errors.iter().map(|error| schedule::import_diagnostic(error)).collect()),
+    }
 }
 
-fn archive_of_schedule(path: &Path, name: &str, span: Span) -> Result<std::result::Result<Archive, Vec<Diagnostic>>> {
-    let _ = span;
-    archive(path, name)
+/// The model that a schedule names at `span`, relative to the schedule's folder.
+fn archive_of_schedule(schedule: &Path, name: &str, span: Span) -> std::result::Result<Archive, Vec<Diagnostic>> {
+    let path = schedule.parent().unwrap_or(Path::new("")).join(name);
+    archive(&path, name).map_err(|diagnostics| {
+        let label = |diagnostic: Diagnostic| diagnostic.primary(span, format!("this is {}", path.display()));
+        diagnostics.into_iter().map(label).collect()
+    })
 }
 
 fn map(path: &Path) -> io::Result<Option<Mmap>> {

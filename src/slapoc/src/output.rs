@@ -90,16 +90,29 @@ impl Output {
         Ok(())
     }
 
-    /// Why the command ends. Nothing is left to do where this cannot be said.
+    /// Why the command ends.
     pub fn failure(&self, failure: &Failure) {
+        self.outside_of_schedules(Severity::Error, failure);
+    }
+
+    /// Something that is likely wrong, and not in a schedule.
+    pub fn warning(&self, warning: &Failure) {
+        if !self.quiet {
+            self.outside_of_schedules(Severity::Warning, warning);
+        }
+    }
+
+    /// Nothing is left to do where this cannot be said.
+    fn outside_of_schedules(&self, severity: Severity, failure: &Failure) {
         if failure.message.is_empty() {
             return;
         }
+        let style = Style { color: self.color };
         let _ = match self.format {
-            MessageFormat::Human => Ok(say(&render::human::failure(failure, Style { color: self.color }))),
-            MessageFormat::Short => Ok(say(&render::short::failure(failure))),
-            MessageFormat::Json => self.record("diagnostic", &render::json::failure(failure)),
-            MessageFormat::Github => self.result(&render::github::failure(failure)),
+            MessageFormat::Human => Ok(say(&render::human::failure(severity, failure, style))),
+            MessageFormat::Short => Ok(say(&render::short::failure(severity, failure))),
+            MessageFormat::Json => self.record("diagnostic", &render::json::failure(severity, failure)),
+            MessageFormat::Github => self.result(&render::github::failure(severity, failure)),
         };
     }
 }

@@ -41,6 +41,7 @@ pub fn prepare(
             return Ok(Prepared::WithoutModel(*loaded));
         }
     };
+    ready.warn(out);
     match compile_with(&ready, &ready.loaded.checked.effects, &options) {
         Ok(compiled) => {
             out.diagnostics(&ready.loaded.files, &diagnostics)?;

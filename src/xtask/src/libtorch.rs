@@ -33,6 +33,7 @@ pub fn find() -> Result<PathBuf> {
     if check(&libtorch).is_err() {
         install(&place)?;
     }
+    sweep(&place);
     eprintln!("    libtorch {VERSION} at {}", libtorch.display());
     Ok(libtorch)
 }
@@ -87,7 +88,7 @@ fn install(place: &Path) -> Result<()> {
     if check(&place.join("torch")).is_ok() {
         return Ok(());
     }
-    for left in leftovers(place).map_err(shown)? {
+    for left in leftovers(place).into_iter().chain(place.exists().then(|| place.to_owned())) {
         eprintln!("    removing {}, which is incomplete", left.display());
         fs::remove_dir_all(left).map_err(shown)?;
     }
@@ -103,18 +104,26 @@ fn install(place: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What earlier setups did not complete.
-fn leftovers(place: &Path) -> std::io::Result<Vec<PathBuf>> {
-    let beginning = beside(place, PARTIAL);
-    let beginning = beginning.as_os_str().as_encoded_bytes();
-    let mut found: Vec<PathBuf> = place.exists().then(|| place.to_owned()).into_iter().collect();
-    for entry in fs::read_dir(place.parent().unwrap_or(place))? {
-        let path = entry?.path();
-        if path.as_os_str().as_encoded_bytes().starts_with(beginning) {
-            found.push(path);
+/// Removes what an interrupted setup has left behind, if no other one is at work.
+fn sweep(place: &Path) {
+    let left = leftovers(place);
+    let Ok(lock) = File::create(beside(place, "lock")) else { return };
+    if lock.try_lock().is_ok() {
+        for folder in left {
+            eprintln!("    removing {}, which is incomplete", folder.display());
+            // Only space is lost if this fails.
+            let _ = fs::remove_dir_all(folder);
         }
     }
-    Ok(found)
+}
+
+/// Downloads that were not completed.
+fn leftovers(place: &Path) -> Vec<PathBuf> {
+    let beginning = beside(place, PARTIAL);
+    let beginning = beginning.as_os_str().as_encoded_bytes();
+    let entries = place.parent().and_then(|folder| fs::read_dir(folder).ok());
+    let paths = entries.into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+    paths.filter(|path| path.as_os_str().as_encoded_bytes().starts_with(beginning)).collect()
 }
 
 fn beside(place: &Path, what: &str) -> PathBuf {

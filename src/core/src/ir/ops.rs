@@ -10,6 +10,7 @@ use slapo_program::DType;
 /// One operator.
 pub struct Row {
     pub name: &'static str,
+    /// The results' types; `None` for arguments that the table does not describe.
     pub infer: fn(&Call) -> Option<Vec<Type>>,
     pub storage: Storage,
 }
@@ -49,7 +50,7 @@ static ROWS: &[Row] = rows! {
     "_softmax_backward_data" Fresh, |c| c.same("grad_output");
     "add.Scalar"            Fresh, |c| c.same("self");
     "add.Tensor"            Fresh, |c| c.broadcast();
-    "addmm"                 Fresh, |c| Some(vec![Type { dtype: c.ty("mat1")?.dtype, shape: vec![c.ty("mat1")?.shape[0], c.ty("mat2")?.shape[1]] }]);
+    "addmm"                 Fresh, |c| c.product("mat1", "mat2");
     "cat"                   Fresh, cat;
     "clone"                 Fresh, |c| c.same("self");
     "div.Scalar"            Fresh, |c| c.same("self");
@@ -63,10 +64,11 @@ static ROWS: &[Row] = rows! {
     "gelu"                  Fresh, |c| c.same("self");
     "gelu_backward"         Fresh, |c| c.same("grad_output");
     "linear"                Fresh, linear;
-    "masked_fill.Scalar"    Fresh, |c| c.same("self");
+    "masked_fill.Scalar"    Fresh, |c| c.against("mask");
     "matmul"                Fresh, matmul;
+    "mean"                  Fresh, |c| c.ty("self").map(|t| vec![scalar(t.dtype)]);
     "mean.dim"              Fresh, reduce;
-    "mm"                    Fresh, |c| Some(vec![Type { dtype: c.ty("self")?.dtype, shape: vec![c.ty("self")?.shape[0], c.ty("mat2")?.shape[1]] }]);
+    "mm"                    Fresh, |c| c.product("self", "mat2");
     "mul.Scalar"            Fresh, |c| c.same("self");
     "mul.Tensor"            Fresh, |c| c.broadcast();
     "native_layer_norm"     Fresh, layer_norm;
@@ -88,6 +90,7 @@ static ROWS: &[Row] = rows! {
     "silu_backward"         Fresh, |c| c.same("grad_output");
     "slice.Tensor"          View("self"), slice;
     "slice_backward"        Fresh, |c| Some(vec![Type { dtype: c.ty("grad_output")?.dtype, shape: c.ints("input_sizes")? }]);
+    "sqrt"                  Fresh, |c| c.same("self");
     "squeeze.dim"           View("self"), squeeze;
     "sub.Scalar"            Fresh, |c| c.same("self");
     "sub.Tensor"            Fresh, |c| c.broadcast();
@@ -101,7 +104,7 @@ static ROWS: &[Row] = rows! {
     "unsqueeze"             View("self"), unsqueeze;
     "view"                  View("self"), |c| c.sized("size");
     "where.Scalar"          Fresh, |c| c.same_as("condition", DType::F32);
-    "where.ScalarOther"     Fresh, |c| c.same("self");
+    "where.ScalarOther"     Fresh, |c| c.against("condition");
 };
 
 /// The row of an operator named as in [`slapo_model::Op::Aten`].
@@ -111,6 +114,14 @@ pub fn row(name: &str) -> Option<&'static Row> {
 
 fn scalar(dtype: DType) -> Type {
     Type { dtype, shape: Vec::new() }
+}
+
+/// Whether the table describes the node as it stands: it has a row, and the row gives the types that the node has.
+pub fn describes(graph: &Graph, node: &Node) -> bool {
+    let Some(row) = row(node.name()) else { return false };
+    let types = (row.infer)(&Call { graph, node }).unwrap_or_default();
+    types.len() == node.outs.len()
+        && types.iter().zip(&node.outs).all(|(ty, out)| out.is_none_or(|v| graph.ty(v) == ty))
 }
 
 /// A dimension that may count from the end.
@@ -196,6 +207,21 @@ impl Call<'_> {
         Some(vec![Type { dtype, shape: broadcast_shape(&a.shape, &b.shape)? }])
     }
 
+    /// Two matrices.
+    fn product(&self, a: &str, b: &str) -> Option<Vec<Type>> {
+        let (a, b) = (self.ty(a)?, self.ty(b)?);
+        match (&a.shape[..], &b.shape[..]) {
+            (&[rows, _], &[_, columns]) => Some(vec![Type { dtype: a.dtype, shape: vec![rows, columns] }]),
+            _ => None,
+        }
+    }
+
+    /// `self` broadcast against a mask.
+    fn against(&self, mask: &str) -> Option<Vec<Type>> {
+        let x = self.ty("self")?;
+        Some(vec![Type { dtype: x.dtype, shape: broadcast_shape(&x.shape, &self.ty(mask)?.shape)? }])
+    }
+
     fn broadcast_as(&self, dtype: DType) -> Option<Vec<Type>> {
         let (a, b) = (self.ty("self")?, self.ty("other")?);
         Some(vec![Type { dtype, shape: broadcast_shape(&a.shape, &b.shape)? }])
@@ -217,16 +243,18 @@ pub fn broadcast_shape(a: &[i64], b: &[i64]) -> Option<Vec<i64>> {
 
 fn linear(c: &Call) -> Option<Vec<Type>> {
     let mut ty = c.ty("input")?.clone();
-    *ty.shape.last_mut()? = c.ty("weight")?.shape[0];
+    match c.ty("weight")?.shape[..] {
+        [out, _] => *ty.shape.last_mut()? = out,
+        _ => return None,
+    }
     Some(vec![ty])
 }
 
 fn matmul(c: &Call) -> Option<Vec<Type>> {
     let (a, b) = (c.ty("self")?, c.ty("other")?);
-    let ((ab, am), (bb, bm)) =
-        (a.shape.split_at_checked(a.shape.len() - 2)?, b.shape.split_at_checked(b.shape.len() - 2)?);
+    let ([ab @ .., rows, _], [bb @ .., _, columns]) = (&a.shape[..], &b.shape[..]) else { return None };
     let mut shape = broadcast_shape(ab, bb)?;
-    shape.extend([am[0], bm[1]]);
+    shape.extend([rows, columns]);
     Some(vec![Type { dtype: a.dtype, shape }])
 }
 
@@ -234,15 +262,16 @@ fn matmul(c: &Call) -> Option<Vec<Type>> {
 fn flash(c: &Call) -> Option<Vec<Type>> {
     let q = c.ty("query")?;
     let dtype = if q.dtype == DType::F64 { DType::F64 } else { DType::F32 };
-    let out = Type { dtype: q.dtype, shape: [&q.shape[..3], &c.ty("value")?.shape[3..]].concat() };
-    Some(vec![out, Type { dtype, shape: q.shape[..3].to_vec() }])
+    let (&[b, h, s, _], &[.., width]) = (&q.shape[..], &c.ty("value")?.shape[..]) else { return None };
+    let out = Type { dtype: q.dtype, shape: vec![b, h, s, width] };
+    Some(vec![out, Type { dtype, shape: vec![b, h, s] }])
 }
 
 fn layer_norm(c: &Call) -> Option<Vec<Type>> {
     let x = c.ty("input")?;
     let kept = x.shape.len().checked_sub(c.ints("normalized_shape")?.len())?;
     let mut stat = x.clone();
-    stat.shape[kept..].fill(1);
+    stat.shape.get_mut(kept..)?.fill(1);
     Some(vec![x.clone(), stat.clone(), stat])
 }
 
@@ -280,34 +309,36 @@ fn cat(c: &Call) -> Option<Vec<Type>> {
     let types: Vec<&Type> = parts.iter().flatten().map(|v| c.graph.ty(*v)).collect();
     let mut ty = (*types.first()?).clone();
     let dim = wrap(c.int("dim").unwrap_or(0), ty.shape.len());
-    ty.shape[dim] = types.iter().map(|t| t.shape[dim]).sum();
+    let sizes: Option<Vec<i64>> = types.iter().map(|t| t.shape.get(dim).copied()).collect();
+    *ty.shape.get_mut(dim)? = sizes?.into_iter().sum();
     Some(vec![ty])
 }
 
 fn transpose(c: &Call) -> Option<Vec<Type>> {
     let mut ty = c.ty("self")?.clone();
     let rank = ty.shape.len();
-    ty.shape.swap(wrap(c.int("dim0")?, rank), wrap(c.int("dim1")?, rank));
+    let (a, b) = (wrap(c.int("dim0")?, rank), wrap(c.int("dim1")?, rank));
+    (a < rank && b < rank).then(|| ty.shape.swap(a, b))?;
     Some(vec![ty])
 }
 
 fn permute(c: &Call) -> Option<Vec<Type>> {
     let x = c.ty("self")?;
-    let shape = c.ints("dims")?.iter().map(|d| x.shape[wrap(*d, x.shape.len())]).collect();
-    Some(vec![Type { dtype: x.dtype, shape }])
+    let shape: Option<_> = c.ints("dims")?.iter().map(|d| x.shape.get(wrap(*d, x.shape.len())).copied()).collect();
+    Some(vec![Type { dtype: x.dtype, shape: shape? }])
 }
 
 fn unsqueeze(c: &Call) -> Option<Vec<Type>> {
     let mut ty = c.ty("self")?.clone();
     let at = wrap(c.int("dim")?, ty.shape.len() + 1);
-    ty.shape.insert(at, 1);
+    (at <= ty.shape.len()).then(|| ty.shape.insert(at, 1))?;
     Some(vec![ty])
 }
 
 fn squeeze(c: &Call) -> Option<Vec<Type>> {
     let mut ty = c.ty("self")?.clone();
     let dim = c.dim("dim")?;
-    if ty.shape[dim] == 1 {
+    if ty.shape.get(dim) == Some(&1) {
         ty.shape.remove(dim);
     }
     Some(vec![ty])
@@ -316,14 +347,14 @@ fn squeeze(c: &Call) -> Option<Vec<Type>> {
 fn slice(c: &Call) -> Option<Vec<Type>> {
     let mut ty = c.ty("self")?.clone();
     let (dim, range) = slice_range(c)?;
-    ty.shape[dim] = (range.end - range.start).max(0);
+    *ty.shape.get_mut(dim)? = (range.end - range.start).max(0);
     Some(vec![ty])
 }
 
 /// The dimension and the half-open range that a `slice.Tensor` of step 1 keeps, clamped as PyTorch does.
 pub fn slice_range(c: &Call) -> Option<(usize, std::ops::Range<i64>)> {
     let dim = c.dim("dim").unwrap_or(0);
-    let size = c.ty("self")?.shape[dim];
+    let size = *c.ty("self")?.shape.get(dim)?;
     let clamp = |at: i64| (if at < 0 { at + size } else { at }).clamp(0, size);
     if c.int("step").unwrap_or(1) != 1 {
         return None;

@@ -4,7 +4,7 @@
 //! pass sees it as ordinary nodes. An operator without a row is differentiated by rerunning it ([`Op::Vjp`]), which is
 //! reported. Contributions to one value's gradient are added; slices that tile a value are joined without adding.
 
-use crate::ir::{Builder, arg};
+use crate::ir::{Builder, arg, ops};
 use crate::passes::derivatives;
 use slapo_model::{Arg, Def, Graph, Node, Op, ParameterId, Type, ValueId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -138,8 +138,9 @@ impl Backward {
         }
         self.b.origin = node.origin;
         let grads: Vec<Option<ValueId>> = node.outs.iter().map(|v| self.total((*v)?)).collect();
+        let described = !matches!(node.op, Op::Aten(_)) || ops::describes(&self.b.graph, &node);
         match derivatives::row(node.name()) {
-            Some(rule) if !matches!(node.op, Op::Vjp { .. }) => rule(self, &node, &grads),
+            Some(rule) if described => rule(self, &node, &grads),
             _ => self.rerun(&node, &grads),
         }
     }

@@ -36,6 +36,7 @@ pub fn canonicalize(model: &Model, graph: &Graph, options: Options) -> Graph {
         triangles: BTreeMap::new(),
         sites: 0,
         no_dropout: options.no_dropout,
+        of_parameters: of_parameters(old),
     };
     debug_assert_eq!(model.inputs.len(), old.inputs.len());
     canon.leaves();
@@ -47,6 +48,17 @@ pub fn canonicalize(model: &Model, graph: &Graph, options: Options) -> Graph {
     graph.outputs = vec![graph.loss];
     graph.outputs.extend(model.mutations.iter().map(|(_, v)| canon.map[v]));
     super::prune(&graph)
+}
+
+/// By value: whether it depends on a parameter.
+fn of_parameters(graph: &Graph) -> Vec<bool> {
+    let mut of: Vec<bool> = graph.values.iter().map(|v| matches!(v.def, Def::Parameter(_))).collect();
+    for node in &graph.nodes {
+        if node.reads().any(|v| of[v.0 as usize]) {
+            node.outs.iter().flatten().for_each(|v| of[v.0 as usize] = true);
+        }
+    }
+    of
 }
 
 /// Every floating type, constants included, replaced by `dtype`.
@@ -91,6 +103,8 @@ struct Canon<'g> {
     triangles: BTreeMap<Vec<i64>, ValueId>,
     sites: u32,
     no_dropout: bool,
+    /// By old value: depends on a parameter.
+    of_parameters: Vec<bool>,
 }
 
 type Rule = fn(&mut Canon, &Node) -> Option<ValueId>;
@@ -101,7 +115,9 @@ static RULES: &[(&str, Rule)] = &[
     ("_to_copy", |c, n| c.cast(n)),
     ("_unsafe_view", |c, n| c.view(n)),
     ("add.Tensor", |c, n| c.arithmetic(n, "add.Scalar")),
+    ("addmm", |c, n| c.scaled_addmm(n)),
     ("alias", |c, n| c.identity(n)),
+    ("bmm", |c, n| c.matmul(n, "mat2")),
     ("contiguous", |c, n| c.contiguous(n)),
     ("cross_entropy_loss", |c, n| c.cross_entropy(n)),
     ("div.Tensor", |c, n| c.arithmetic(n, "div.Scalar")),
@@ -111,6 +127,7 @@ static RULES: &[(&str, Rule)] = &[
     ("index.Tensor", |c, n| c.index(n)),
     ("layer_norm", |c, n| c.layer_norm(n)),
     ("log_softmax.int", |c, n| c.softmax(n, "_log_softmax")),
+    ("matmul", |c, n| c.matmul(n, "other")),
     ("mul.Tensor", |c, n| c.arithmetic(n, "mul.Scalar")),
     ("native_dropout", |c, n| c.dropout(n)),
     ("reshape", |c, n| c.view(n)),
@@ -262,6 +279,33 @@ impl Canon<'_> {
         None
     }
 
+    /// Matrices only: a vector is one with a dimension of size 1 in the place that the product contracts away.
+    fn matmul(&mut self, node: &Node, other: &str) -> Option<ValueId> {
+        let (mut a, mut b) = (self.new(node, "self")?, self.new(node, other)?);
+        let shape = self.out_ty(node)?.shape;
+        if let [n] = self.b.shape(a)[..] {
+            a = self.b.reshape(a, vec![1, n]);
+        }
+        if let [n] = self.b.shape(b)[..] {
+            b = self.b.reshape(b, vec![n, 1]);
+        }
+        let product = self.b.binary("matmul", a, b);
+        Some(self.b.reshape(product, shape))
+    }
+
+    /// `beta · bias + alpha · product` in steps; with both 1 the operator stays.
+    fn scaled_addmm(&mut self, node: &Node) -> Option<ValueId> {
+        let call = self.call(node);
+        let (alpha, beta) = (call.number("alpha").unwrap_or(1.0), call.number("beta").unwrap_or(1.0));
+        if alpha == 1.0 && beta == 1.0 {
+            return None;
+        }
+        let (bias, a, b) = (self.new(node, "self")?, self.new(node, "mat1")?, self.new(node, "mat2")?);
+        let product = self.b.mm(a, b);
+        let (bias, product) = (self.b.scale(bias, beta), self.b.scale(product, alpha));
+        Some(self.b.binary("add.Tensor", bias, product))
+    }
+
     fn matrix_transpose(&mut self, node: &Node) -> Option<ValueId> {
         let x = self.new(node, "self")?;
         (self.b.ty(x).shape.len() == 2).then(|| self.b.transpose(x, 0, 1))
@@ -275,14 +319,13 @@ impl Canon<'_> {
             return None;
         }
         let other = match node.arg("other")? {
-            Arg::Int(i) if alpha == 1.0 => Arg::Int(*i),
+            Arg::Int(i) if alpha.fract() == 0.0 => Arg::Int(i * alpha as i64),
+            Arg::Int(i) => Arg::Float(*i as f64 * alpha),
             Arg::Float(v) => Arg::Float(v * alpha),
             _ => return None,
         };
-        let (from, to) = (self.b.ty(x).dtype, self.out_ty(node)?.dtype);
-        if from != to {
-            return None;
-        }
+        // Integers times a float are floats of the default type.
+        let x = self.b.cast(x, self.out_ty(node)?.dtype);
         let nothing = match (scalar, &other) {
             ("add.Scalar" | "sub.Scalar", Arg::Int(0)) => true,
             ("mul.Scalar" | "div.Scalar", Arg::Int(1)) => true,
@@ -425,21 +468,28 @@ impl Canon<'_> {
         let p = if self.no_dropout { 0.0 } else { call.number("dropout_p").unwrap_or(0.0) };
         let scale = call.number("scale").unwrap_or(1.0 / (*q_ty.shape.last()? as f64).sqrt());
         let mut causal = call.flag("is_causal");
-        if q_ty.shape.len() != 4 {
-            return None;
-        }
+        let learned = node.tensor("attn_mask").is_some_and(|v| self.of_parameters[v.0 as usize]);
         let mask = self.mask(node, &mut causal);
         let (q, mut k, mut v) = (self.new(node, "query")?, self.new(node, "key")?, self.new(node, "value")?);
-        let vendor_kernel = p == 0.0 && q_ty.shape[3] == v_ty.shape[3] && k_ty.shape[3] == v_ty.shape[3];
-        if k_ty.shape[1] != q_ty.shape[1] {
-            let repeat = q_ty.shape[1] / k_ty.shape[1];
-            (k, v) = (self.repeat_heads(k, repeat), self.repeat_heads(v, repeat));
+        // libtorch's kernel has no dropout of ours, and no gradient for the mask.
+        let width = |ty: &Type| ty.shape.last().copied();
+        let vendor_kernel = p == 0.0
+            && !learned
+            && q_ty.shape.len() == 4
+            && width(&q_ty) == width(&v_ty)
+            && width(&k_ty) == width(&v_ty);
+        if let (&[.., q_heads, _, _], &[.., k_heads, _, _]) = (&q_ty.shape[..], &k_ty.shape[..])
+            && q_heads != k_heads
+            && k_heads > 1
+        {
+            (k, v) = (self.repeat_heads(k, q_heads / k_heads), self.repeat_heads(v, q_heads / k_heads));
         }
         if !vendor_kernel {
             return Some(self.attention_in_steps(q, k, v, mask, causal, scale, p));
         }
         self.sites += 1;
         let bias = if causal { None } else { mask.map(|m| self.bias(m, q_ty.dtype)) };
+        let bias = bias.map(|b| self.four_dims(b));
         let args = vec![
             arg("query", q),
             arg("key", k),
@@ -477,6 +527,13 @@ impl Canon<'_> {
             }
         }
         Some(new)
+    }
+
+    /// Leading dimensions of size 1 up to rank 4, which is what the kernel wants.
+    fn four_dims(&mut self, x: ValueId) -> ValueId {
+        let shape = self.b.shape(x);
+        let lead = vec![1; 4usize.saturating_sub(shape.len())];
+        self.b.reshape(x, [lead, shape].concat())
     }
 
     /// A boolean mask as 0 where it is true and −∞ elsewhere, made once per mask; float masks are used as they are.

@@ -36,6 +36,7 @@ static ROWS: &[(&str, Rule)] = &[
     ("linear", linear),
     ("masked_fill.Scalar", masked_fill),
     ("matmul", matmul),
+    ("mean", mean),
     ("mean.dim", mean),
     ("mm", mm),
     ("mul.Scalar", |d, n, g| { let c = number(d, n, "other"); through(d, n, g, |d, g| d.b.scale(g, c)) }),
@@ -45,6 +46,7 @@ static ROWS: &[(&str, Rule)] = &[
     ("nll_loss_forward", nll_loss),
     ("permute", permute),
     ("pow.Tensor_Scalar", pow),
+    ("reciprocal", reciprocal),
     ("relu", |d, n, g| of_output(d, n, g, "threshold_backward", |_, y, g| vec![arg("grad_output", g), arg("self", y), arg("threshold", 0i64)])),
     ("reshape", |d, n, g| through_shape(d, n, g)),
     ("rsqrt", rsqrt),
@@ -52,6 +54,7 @@ static ROWS: &[(&str, Rule)] = &[
     ("sigmoid", |d, n, g| of_output(d, n, g, "sigmoid_backward", |_, y, g| vec![arg("grad_output", g), arg("output", y)])),
     ("silu", silu),
     ("slice.Tensor", slice),
+    ("sqrt", sqrt),
     ("squeeze.dim", |d, n, g| through_shape(d, n, g)),
     ("sub.Scalar", |d, n, g| through(d, n, g, |_, g| g)),
     ("sub.Tensor", |d, n, g| sum(d, n, g, -1.0)),
@@ -180,6 +183,25 @@ fn rsqrt(d: &mut Backward, node: &Node, g: &[Option<ValueId>]) {
     });
 }
 
+/// d √x = 1 / (2 √x)
+fn sqrt(d: &mut Backward, node: &Node, g: &[Option<ValueId>]) {
+    let Some(y) = node.outs[0] else { return };
+    through(d, node, g, |d, g| {
+        let twice = d.b.scale(y, 2.0);
+        d.b.binary("div.Tensor", g, twice)
+    });
+}
+
+/// d (1/x) = −1/x²
+fn reciprocal(d: &mut Backward, node: &Node, g: &[Option<ValueId>]) {
+    let Some(y) = node.outs[0] else { return };
+    through(d, node, g, |d, g| {
+        let square = d.b.binary("mul.Tensor", y, y);
+        let part = d.b.binary("mul.Tensor", g, square);
+        d.b.unary("neg", part)
+    });
+}
+
 fn gelu(d: &mut Backward, node: &Node, g: &[Option<ValueId>]) {
     let Some(x) = node.tensor("self") else { return };
     let approximate = node.arg("approximate").cloned().unwrap_or(Arg::Str("none".to_owned()));
@@ -212,17 +234,20 @@ fn dropout(d: &mut Backward, node: &Node, g: &[Option<ValueId>]) {
 }
 
 fn where_scalar_other(d: &mut Backward, node: &Node, g: &[Option<ValueId>]) {
-    let Some(condition) = node.tensor("condition") else { return };
-    through(d, node, g, |d, g| {
-        d.b.one("where.ScalarOther", vec![arg("condition", condition), arg("self", g), arg("other", 0.0)])
-    });
+    if let (Some(x), Some(g), Some(condition)) = (d.wants(node, "self"), g[0], node.tensor("condition")) {
+        let kept = vec![arg("condition", condition), arg("self", g), arg("other", 0.0)];
+        let kept = d.b.one("where.ScalarOther", kept);
+        let dx = reduced(d, x, kept);
+        d.add(x, dx);
+    }
 }
 
 fn masked_fill(d: &mut Backward, node: &Node, g: &[Option<ValueId>]) {
-    let Some(mask) = node.tensor("mask") else { return };
-    through(d, node, g, |d, g| {
-        d.b.one("masked_fill.Scalar", vec![arg("self", g), arg("mask", mask), arg("value", 0.0)])
-    });
+    if let (Some(x), Some(g), Some(mask)) = (d.wants(node, "self"), g[0], node.tensor("mask")) {
+        let kept = d.b.one("masked_fill.Scalar", vec![arg("self", g), arg("mask", mask), arg("value", 0.0)]);
+        let dx = reduced(d, x, kept);
+        d.add(x, dx);
+    }
 }
 
 fn softmax(d: &mut Backward, node: &Node, g: &[Option<ValueId>], op: &'static str) {

@@ -8,7 +8,7 @@ use super::number::Number;
 use super::types::{Ty, Want};
 use crate::primitives::Primitive;
 use slapo_syntax::ast::BinaryOp;
-use slapo_syntax::{FileId, Span};
+use slapo_syntax::Span;
 use std::sync::Arc;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -43,7 +43,6 @@ pub struct Hir {
 pub struct Schedule {
     pub name: String,
     pub name_span: Span,
-    pub file: FileId,
     pub params: Vec<Param>,
     pub body: Block,
     /// Slots that a frame needs; the parameters take the first.

@@ -15,9 +15,9 @@ pub fn sizes(expander: &mut Expander) -> Option<InputSizes> {
     let batch = given(expander, "batch", hir.batch.as_ref(), expander.overrides.batch);
     let seq = given(expander, "seq", hir.seq.as_ref(), expander.overrides.seq);
     let legal = legal_sizes(expander.model?);
-    let batch = legal_size(expander, "batch", batch, &legal, legal.batch)?;
-    let seq = legal_size(expander, "seq", seq, &legal, legal.seq)?;
-    Some(InputSizes { batch: batch.unwrap_or(1), seq })
+    let batch = legal_size(expander, "batch", batch, &legal, legal.batch);
+    let seq = legal_size(expander, "seq", seq, &legal, legal.seq);
+    Some(InputSizes { batch: batch?.unwrap_or(1), seq: seq? })
 }
 
 /// The command line's size, else the schedule's; `Err` where that has an error.
@@ -75,7 +75,8 @@ fn legal_size(expander: &mut Expander, name: &str, given: Result<Given, ()>, all
 }
 
 fn missing(expander: &mut Expander, name: &str, legal: &LegalSizes) {
-    let message = format!("the {name} size of a step is not given");
+    let what = if name == "batch" { "batch size" } else { "sequence length" };
+    let message = format!("the {what} of a step is not given");
     let example = match legal.seq {
         Legal::Range(_) => "input { batch = 8, seq = 64 }",
         _ => "input { batch = 8 }",
@@ -84,6 +85,9 @@ fn missing(expander: &mut Expander, name: &str, legal: &LegalSizes) {
     let diagnostic = Diagnostic::error(Code::MissingSize, message)
         .help(format!("write `{example}`, or give `--{name}`; legal {name}: {range}"));
     let hir = expander.hir;
+    if hir.entry.is_none() || hir.input.is_none() && expander.is_broken {
+        return;
+    }
     let main = hir.entry.map(|id| hir.schedule(id).name_span);
     expander.report.push(match hir.input.or(main) {
         Some(span) => diagnostic.primary(span, format!("no `{name}`")),

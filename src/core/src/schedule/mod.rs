@@ -32,6 +32,7 @@ use expand::Expander;
 use slapo_model::{InputSizes, Model, ParameterId};
 use slapo_syntax::ast::Item;
 use slapo_syntax::{Diagnostic, FileId, Parse, SourceMap, Span};
+use std::sync::Mutex;
 
 /// What must be known of a schedule before its model can be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -127,7 +128,7 @@ pub fn check(
     model: Option<&Model>,
     overrides: &Overrides,
 ) -> Checked {
-    on_stack_for(parse, move || checked(files, file, parse, model, overrides))
+    on_large_stack(move || checked(files, file, parse, model, overrides))
 }
 
 fn checked(
@@ -139,6 +140,7 @@ fn checked(
 ) -> Checked {
     let resolve::Resolved { hir, report } = resolve::resolve(files, file, parse);
     let mut expander = Expander::new(files, file, &hir, model, overrides, report);
+    expander.is_broken = !parse.is_ok();
     mesh::mesh(&mut expander);
     expander.all_globals();
     let sizes = input::sizes(&mut expander);
@@ -163,30 +165,18 @@ fn checked(
     checked
 }
 
-/// Expressions are walked recursively. The parser bounds how deeply they nest; text that nests more than usual is
-/// checked on a thread whose stack is large enough for the deepest.
-fn on_stack_for<T: Send>(parse: &Parse, work: impl FnOnce() -> T + Send) -> T {
-    const USUAL_DEPTH: usize = 40;
+/// Expressions, blocks and calls are walked recursively. The parser bounds how deeply text nests, expansion how deeply
+/// schedules call each other: this stack is large enough for both at once.
+fn on_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     const STACK: usize = 256 << 20;
-    if depth(parse) <= USUAL_DEPTH {
-        return work();
-    }
-    std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work);
-        match thread.map(std::thread::ScopedJoinHandle::join) {
-            Ok(Ok(result)) => result,
-            Ok(Err(panic)) => std::panic::resume_unwind(panic),
-            Err(error) => std::panic::panic_any(format!("no thread for a deeply nested schedule: {error}")),
+    let work = Mutex::new(Some(work));
+    let run = || work.lock().ok().and_then(|mut work| work.take()).map(|work| work());
+    let done = std::thread::scope(|scope| {
+        match std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, run) {
+            Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            // Without a thread, usual schedules still fit the stack at hand.
+            Err(_) => run(),
         }
-    })
-}
-
-fn depth(parse: &Parse) -> usize {
-    let mut deepest = 0;
-    let mut todo = vec![(parse.root(), 0)];
-    while let Some((node, depth)) = todo.pop() {
-        deepest = deepest.max(depth);
-        todo.extend(node.children().map(|child| (child, depth + 1)));
-    }
-    deepest
+    });
+    done.unwrap_or_else(|| unreachable!("the work is taken once"))
 }

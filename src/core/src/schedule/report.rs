@@ -29,8 +29,8 @@ impl Report {
         for (index, again) in self.seen.values() {
             if *again > 0 {
                 let text = match again {
-                    1 => "this happens once more, in another turn of the loop".to_string(),
-                    _ => format!("this happens {again} times more, in other turns of the loop"),
+                    1 => "the same happens once more here".to_string(),
+                    _ => format!("the same happens {again} times more here"),
                 };
                 self.diagnostics[*index].notes.push(text);
             }

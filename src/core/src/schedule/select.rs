@@ -6,7 +6,8 @@
 use super::builtins::WORDS;
 use super::roles::{is_class, roles};
 use super::types::{Kind, PlaceKind, Structure, Want};
-use slapo_model::regions::{calls, module_region, region};
+use slapo_model::regions::{Regions, calls};
+use slapo_model::sym::Size;
 use slapo_model::{BufferId, Def, Model, ModuleId, ParameterId, ValueId};
 use std::collections::BTreeSet;
 
@@ -189,7 +190,9 @@ pub struct Selector<'m> {
     pub model: &'m Model,
     /// Position of every module in the model's order.
     rank: Vec<u32>,
-    /// By value: floating and dependent on a parameter; made when first needed.
+    /// Made when first needed, as is the next.
+    regions: Option<Regions<'m, Size>>,
+    /// By value: floating and dependent on a parameter.
     differentiable: Option<Vec<bool>>,
 }
 
@@ -224,7 +227,7 @@ impl<'m> Selector<'m> {
                 rank[id.0 as usize] = i as u32;
             }
         }
-        Selector { model, rank, differentiable: None }
+        Selector { model, rank, regions: None, differentiable: None }
     }
 
     /// Sorts into the model's order; a module, and a parameter under one of its names, is left only once.
@@ -257,10 +260,12 @@ impl<'m> Selector<'m> {
 
     /// A port on the border of a module, in its first call.
     pub fn port(&mut self, module: ModuleId, is_input: bool, name: PortName) -> Result<Port, NoPort> {
-        let graph = &self.model.graph;
-        let region = match calls(self.model, module).first() {
-            Some(scope) => region(graph, self.model, *scope),
-            None => module_region(graph, self.model, module),
+        let model = self.model;
+        let graph = &model.graph;
+        let regions = self.regions.get_or_insert_with(|| Regions::new(graph, model));
+        let region = match calls(model, module).first() {
+            Some(scope) => regions.call(*scope),
+            None => regions.module(module),
         };
         if region.nodes.is_empty() {
             return Err(NoPort::NeverRuns);
@@ -275,7 +280,6 @@ impl<'m> Selector<'m> {
                 at.ok_or_else(|| NoPort::Name(shown(&values)))?
             }
             PortName::Only => {
-                let model = self.model;
                 let differentiable = self.differentiable.get_or_insert_with(|| differentiable(model));
                 let open: Vec<ValueId> = values.iter().copied().filter(|id| differentiable[id.0 as usize]).collect();
                 match open.as_slice() {

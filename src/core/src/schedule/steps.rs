@@ -65,11 +65,11 @@ pub struct Site {
     pub column: u32,
 }
 
-/// The calls and iterations around a step. Steps share what they have in common.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// The calls and iterations around a step. Steps share what they have in common. Chains can be long: nothing here walks
+/// them recursively.
+#[derive(Clone, Default)]
 pub struct Chain(Option<Arc<Frame>>);
 
-#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
     pub kind: FrameKind,
     /// The call, or the head of the loop.
@@ -93,6 +93,28 @@ impl Chain {
     /// Innermost first.
     pub fn frames(&self) -> impl Iterator<Item = &Frame> {
         std::iter::successors(self.0.as_deref(), |frame| frame.parent.0.as_deref())
+    }
+}
+
+impl PartialEq for Chain {
+    fn eq(&self, other: &Chain) -> bool {
+        let frame = |frame: &Frame| (frame.kind.clone(), frame.site.clone());
+        self.frames().map(frame).eq(other.frames().map(frame))
+    }
+}
+
+impl fmt::Debug for Chain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.frames().map(|frame| (&frame.kind, &frame.site))).finish()
+    }
+}
+
+impl Drop for Frame {
+    fn drop(&mut self) {
+        let mut next = self.parent.0.take();
+        while let Some(mut frame) = next.and_then(Arc::into_inner) {
+            next = frame.parent.0.take();
+        }
     }
 }
 

@@ -85,6 +85,8 @@ pub enum Kind {
     Groups,
     /// A number, a string or a truth value.
     Scalar,
+    /// The type is wrong or missing, which was reported: everything fits.
+    Unknown,
 }
 
 /// `type Mlp = { c_fc: Linear, c_proj: Linear }`
@@ -140,13 +142,13 @@ impl Kind {
             Kind::DType => Ty::Word(WordKind::DType),
             Kind::Order => Ty::Word(WordKind::Order),
             // Either of two types: nothing but passing on makes sense of them.
-            Kind::Dim | Kind::Groups | Kind::Scalar => Ty::Any,
+            Kind::Dim | Kind::Groups | Kind::Scalar | Kind::Unknown => Ty::Any,
         }
     }
 
     fn accepts(&self, ty: &Ty) -> bool {
         match (self, ty) {
-            (_, Ty::Any) => true,
+            (_, Ty::Any) | (Kind::Unknown, _) => true,
             (Kind::Module | Kind::Class(_) | Kind::Structure(_), Ty::Place(kind)) => *kind != PlaceKind::Tensor,
             (Kind::Tensor, Ty::Place(kind)) => *kind != PlaceKind::Module,
             (Kind::Point, Ty::Point) | (Kind::Axis, Ty::Axis) => true,
@@ -319,6 +321,7 @@ impl fmt::Display for Want {
             Kind::DType => ("an element type", "element types"),
             Kind::Order => ("a pipeline order", "pipeline orders"),
             Kind::Groups => ("a number of groups or a list of section sizes", "groups"),
+            Kind::Unknown => ("a value", "values"),
             Kind::Scalar => ("a number, a string or a truth value", "numbers, strings or truth values"),
         };
         match self.list {

@@ -1,6 +1,6 @@
 //! A language model of two matrices, trained on bytes: the smallest program with tokens, labels and a loss.
 
-use super::{Build, id, v};
+use super::{Build, aten, id, v};
 use slapo_program::*;
 
 pub const BATCH: i64 = 4;
@@ -34,7 +34,7 @@ pub fn model(mask: bool) -> Program {
         b.instr(Op::MicroBatch, vec![v(input)], vec![Some(part)]);
         let flat = b.local(DType::I64, &[tokens]);
         let shape = Arg::Ints(vec![-1]);
-        b.instr(Op::Aten("aten::view".to_owned()), vec![v(part), shape], vec![Some(flat)]);
+        b.instr(aten("view"), vec![v(part), shape], vec![Some(flat)]);
         flat
     };
     let (ids, labels) = (own(&mut b, ids), own(&mut b, labels));
@@ -43,7 +43,7 @@ pub fn model(mask: bool) -> Program {
     let log = b.aten("aten::_log_softmax", vec![v(logits), Arg::Int(1), Arg::Bool(false)], &[tokens, VOCABULARY]);
     let (value, weight) = (b.local(DType::F64, &[]), b.local(DType::F64, &[]));
     let args = |extra: &[Arg]| [&[v(log), v(labels), Arg::None, Arg::Int(1), Arg::Int(-100)], extra].concat();
-    b.instr(Op::Aten("aten::nll_loss_forward".to_owned()), args(&[]), vec![Some(value), Some(weight)]);
+    b.instr(aten("nll_loss_forward"), args(&[]), vec![Some(value), Some(weight)]);
     b.instr(Op::Accumulate, vec![v(value)], vec![Some(loss)]);
 
     b.function("backward", FunctionKind::Backward);
@@ -67,7 +67,7 @@ pub fn model(mask: bool) -> Program {
     for (parameter, gradient) in [(table, dtable), (head, dhead)] {
         let args = vec![v(parameter), v(gradient)];
         let alpha = vec![("alpha".to_owned(), Arg::Float(0.5))];
-        b.named("aten::sub_.Tensor", args, alpha, vec![None]);
+        b.named(aten("sub_.Tensor"), args, alpha, vec![None]);
     }
     b.instr(Op::Release, vec![v(dtable), v(dhead)], vec![]);
     b.finish()

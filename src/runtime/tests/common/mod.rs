@@ -53,9 +53,9 @@ impl Build {
         self.push(Instr { op, args, named: Vec::new(), outs, free: Vec::new(), origin: 0 });
     }
 
-    /// An operator with arguments by name.
-    pub fn named(&mut self, op: &str, args: Vec<Arg>, named: Vec<(String, Arg)>, outs: Vec<Option<Value>>) {
-        self.push(Instr { op: Op::Aten(op.to_owned()), args, named, outs, free: Vec::new(), origin: 0 });
+    /// An instruction with arguments by name.
+    pub fn named(&mut self, op: Op, args: Vec<Arg>, named: Vec<(String, Arg)>, outs: Vec<Option<Value>>) {
+        self.push(Instr { op, args, named, outs, free: Vec::new(), origin: 0 });
     }
 
     fn push(&mut self, instr: Instr) {
@@ -112,6 +112,10 @@ impl Build {
         }
         self.program
     }
+}
+
+pub fn aten(name: &str) -> Op {
+    Op::Aten(format!("aten::{name}"))
 }
 
 pub fn v(value: Value) -> Arg {

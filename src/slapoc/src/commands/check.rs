@@ -19,7 +19,10 @@ pub fn run(args: &Check, out: &Output) -> Result<Exit> {
             let steps = counted(ready.loaded.checked.steps.len(), "step");
             let class = ready.archive.model.modules[0].short_class();
             let sizes = ready.shown_sizes();
-            out.note(&format!("{}: no errors, {steps} on {class} ({}), {sizes}", ready.loaded.name, ready.archive.name));
+            out.note(&format!(
+                "{}: no errors, {steps} on {class} ({}), {sizes}",
+                ready.loaded.name, ready.archive.name
+            ));
         }
     }
     Ok(Exit::Done)

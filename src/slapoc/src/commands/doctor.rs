@@ -26,10 +26,22 @@ struct Health {
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Worker {
-    Found { path: PathBuf, by: &'static str, about: serde_json::Value },
+    Found {
+        path: PathBuf,
+        by: &'static str,
+        about: serde_json::Value,
+    },
     /// There, but it does not run here.
-    Broken { path: PathBuf, by: &'static str, reason: String, notes: Vec<String> },
-    Missing { reason: String, helps: Vec<String> },
+    Broken {
+        path: PathBuf,
+        by: &'static str,
+        reason: String,
+        notes: Vec<String>,
+    },
+    Missing {
+        reason: String,
+        helps: Vec<String>,
+    },
 }
 
 #[derive(Serialize)]

@@ -8,7 +8,7 @@ use slapo_model::inspect::{inspect, render, render_ports};
 
 pub fn run(args: &Inspect, out: &Output) -> Result<Exit> {
     let shown = args.model.display().to_string();
-    let archive = match load::archive(&args.model, &shown)? {
+    let archive = match load::archive(&args.model, &shown) {
         Ok(archive) => archive,
         Err(diagnostics) => {
             out.diagnostics(&Default::default(), &diagnostics)?;

@@ -115,7 +115,8 @@ fn initialisation(program: &Program) -> String {
         };
         *kinds.entry(kind).or_default() += 1;
     }
-    let shown: Vec<String> = kinds.iter().map(|(kind, count)| format!("{} {kind}", counted(*count, "tensor"))).collect();
+    let shown: Vec<String> =
+        kinds.iter().map(|(kind, count)| format!("{} {kind}", counted(*count, "tensor"))).collect();
     format!("initial values: {}", shown.join(", "))
 }
 

@@ -6,12 +6,7 @@ use slapo_syntax::{Diagnostic, Severity, SourceMap};
 use std::fmt::Write;
 
 pub fn diagnostic(files: &SourceMap, diagnostic: &Diagnostic) -> String {
-    let command = match diagnostic.severity {
-        Severity::Error => "error",
-        Severity::Warning => "warning",
-        Severity::Note => "notice",
-    };
-    let mut line = format!("::{command} ");
+    let mut line = format!("::{} ", command(diagnostic.severity));
     if let Some(span) = diagnostic.span() {
         let (from, to) = (files.line_column(span.file, span.start), files.line_column(span.file, span.end));
         // Writing into a string cannot fail.
@@ -34,10 +29,18 @@ pub fn diagnostic(files: &SourceMap, diagnostic: &Diagnostic) -> String {
     line
 }
 
-pub fn failure(failure: &Failure) -> String {
+pub fn failure(severity: Severity, failure: &Failure) -> String {
     let more = failure.notes.iter().chain(&failure.helps).cloned();
     let text: Vec<String> = [failure.message.clone()].into_iter().chain(more).collect();
-    format!("::error::{}\n", message(&text.join("\n")))
+    format!("::{}::{}\n", command(severity), message(&text.join("\n")))
+}
+
+fn command(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Error => "error",
+        Severity::Warning => "warning",
+        Severity::Note => "notice",
+    }
 }
 
 fn message(text: &str) -> String {

@@ -24,9 +24,9 @@ pub fn diagnostic(files: &SourceMap, diagnostic: &Diagnostic, style: Style) -> S
 }
 
 /// A failure has no place in a schedule; it may have one in the model.
-pub fn failure(failure: &Failure, style: Style) -> String {
-    let error = style.severity(Severity::Error, "error");
-    let mut text = format!("{error}: {}\n", style.bold(&printable(&failure.message)));
+pub fn failure(severity: Severity, failure: &Failure, style: Style) -> String {
+    let kind = style.severity(severity, word(severity));
+    let mut text = format!("{kind}: {}\n", style.bold(&printable(&failure.message)));
     if let Some(ModelExcerpt { file, line, source, .. }) = &failure.excerpt {
         text.push_str(&format!("  --> {file}:{line}\n"));
         if !source.is_empty() {
@@ -47,17 +47,19 @@ fn append(text: &mut String, style: Style, notes: &[String], helps: &[String]) {
 }
 
 fn draw(files: &SourceMap, diagnostic: &Diagnostic, style: Style) -> Option<String> {
-    let (kind, color) = kind(diagnostic.severity);
-    let title = format!("{}[{}]", word(diagnostic.severity), diagnostic.code);
+    let color = match diagnostic.severity {
+        Severity::Error => Color::Red,
+        Severity::Warning => Color::Yellow,
+        Severity::Note => Color::Cyan,
+    };
     let labels = labels(files, diagnostic, color);
     let (first, _) = labels.first()?;
     let config = Config::default()
         .with_color(style.color)
         .with_index_type(IndexType::Byte)
         .with_label_attach(LabelAttach::Start);
-    let mut report = Report::build(ReportKind::Custom(&title, kind), first.clone())
+    let mut report = Report::build(ReportKind::Error, first.clone())
         .with_config(config)
-        .with_message(printable(&diagnostic.message))
         .with_labels(labels.into_iter().map(|(_, label)| label));
     for note in &diagnostic.notes {
         report.add_note(printable(note));
@@ -65,23 +67,24 @@ fn draw(files: &SourceMap, diagnostic: &Diagnostic, style: Style) -> Option<Stri
     for help in &diagnostic.helps {
         report.add_help(printable(help));
     }
-    for suggestion in diagnostic.fixes.iter().filter_map(|fix| suggestion(files, fix)) {
-        report.add_help(suggestion);
+    // A help says already what a fix would do.
+    for fix in diagnostic.fixes.iter().filter(|_| diagnostic.helps.is_empty()) {
+        report.add_help(suggestion(files, fix));
     }
-    let report = report.finish();
     let mut buffer = Vec::new();
-    report.write(Sources::new(files, &diagnostic.excerpt), &mut buffer).ok()?;
-    let text = String::from_utf8_lossy(&buffer);
-    let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+    report.finish().write(Sources::new(files, &diagnostic.excerpt), &mut buffer).ok()?;
+    let drawn = String::from_utf8_lossy(&buffer);
+    // The first line is ariadne's own title.
+    let lines = drawn.lines().skip(1).map(str::trim_end);
+    let lines: Vec<String> = [title(diagnostic, style)].into_iter().chain(lines.map(str::to_owned)).collect();
     Some(format!("{}\n", lines.join("\n")))
 }
 
-fn kind(severity: Severity) -> (Color, Color) {
-    match severity {
-        Severity::Error => (Color::Red, Color::Red),
-        Severity::Warning => (Color::Yellow, Color::Yellow),
-        Severity::Note => (Color::Cyan, Color::Cyan),
-    }
+/// `error[S0601]: cannot split …`
+fn title(diagnostic: &Diagnostic, style: Style) -> String {
+    let kind = format!("{}[{}]", word(diagnostic.severity), diagnostic.code);
+    let message = printable(&diagnostic.message).replace('\n', " ");
+    format!("{}: {}", style.severity(diagnostic.severity, &kind), style.bold(&message))
 }
 
 /// The primary label first.
@@ -93,31 +96,36 @@ fn labels(files: &SourceMap, diagnostic: &Diagnostic, color: Color) -> Vec<(Area
         }
         (area, label)
     };
-    let own = diagnostic.primary.iter().map(|l| (l, color)).chain(diagnostic.secondary.iter().map(|l| (l, Color::Blue)));
+    let own =
+        diagnostic.primary.iter().map(|l| (l, color)).chain(diagnostic.secondary.iter().map(|l| (l, Color::Blue)));
     let mut labels = Vec::new();
     for (order, (l, color)) in own.enumerate() {
         labels.push(label((l.span.file.0 as usize, bytes(files, l.span)), &l.text, color, order as i32));
     }
     let first_excerpt = files.files().count();
     for (i, excerpt) in diagnostic.excerpt.iter().enumerate() {
-        let area = (first_excerpt + i, 0..excerpt.source.len());
+        let start = above(excerpt);
+        let area = (first_excerpt + i, start..start + excerpt.source.len());
         labels.push(label(area, &excerpt.label, Color::Magenta, labels.len() as i32));
     }
     labels
 }
 
-/// A fix of one line as it would be typed.
-fn suggestion(files: &SourceMap, fix: &Fix) -> Option<String> {
-    let span = fix.edits.first()?.span;
-    let at = files.line_column(span.file, span.start);
-    let fixed = fix.apply(span.file, files.text(span.file));
-    let line = fixed.lines().nth(at.line as usize - 1).unwrap_or("").trim();
+/// The fix's title, and its first line as it would be.
+fn suggestion(files: &SourceMap, fix: &Fix) -> String {
     let doubt = match fix.applicability {
         Applicability::MachineApplicable => "",
         Applicability::MaybeIncorrect => ", if that is what was meant",
     };
-    let shown = if line.is_empty() || line.len() > LONGEST_LINE { String::new() } else { format!(": `{line}`") };
-    Some(printable(&format!("{}{doubt}{shown}", fix.title)).into_owned())
+    let title = format!("{}{doubt}", fix.title);
+    let Some(span) = fix.edits.first().map(|edit| edit.span) else { return title };
+    let at = files.line_column(span.file, span.start);
+    let fixed = fix.apply(span.file, files.text(span.file));
+    match fixed.lines().nth(at.line as usize - 1).unwrap_or("").trim() {
+        "" => title,
+        line if line.len() > LONGEST_LINE => title,
+        line => printable(&format!("{title}: `{line}`")).into_owned(),
+    }
 }
 
 fn has_short_lines(files: &SourceMap, diagnostic: &Diagnostic) -> bool {
@@ -128,9 +136,7 @@ fn has_short_lines(files: &SourceMap, diagnostic: &Diagnostic) -> bool {
 
 /// Without a picture: what there is to say and the places.
 fn list(files: &SourceMap, diagnostic: &Diagnostic, style: Style) -> String {
-    let title = format!("{}[{}]", word(diagnostic.severity), diagnostic.code);
-    let title = style.severity(diagnostic.severity, &title);
-    let mut text = format!("{title}: {}\n", style.bold(&printable(&diagnostic.message)));
+    let mut text = format!("{}\n", title(diagnostic, style));
     for label in diagnostic.primary.iter().chain(&diagnostic.secondary) {
         text.push_str(&format!("  --> {}\n", files.place(label.span)));
         if !label.text.is_empty() {
@@ -142,6 +148,12 @@ fn list(files: &SourceMap, diagnostic: &Diagnostic, style: Style) -> String {
     }
     append(&mut text, style, &diagnostic.notes, &diagnostic.helps);
     text
+}
+
+/// Empty lines drawn above a model's line, so that it gets its number: bytes before it.
+fn above(excerpt: &ModelExcerpt) -> usize {
+    const MOST: u32 = 1 << 20;
+    excerpt.line.saturating_sub(1).min(MOST) as usize
 }
 
 struct Sources<'a> {
@@ -161,8 +173,7 @@ impl<'a> Sources<'a> {
 
     fn source(&self, id: Id) -> Source<String> {
         if let Some(excerpt) = self.excerpt(id) {
-            return Source::from(drawable(&excerpt.source, true))
-                .with_display_line_offset((excerpt.line as usize).saturating_sub(1));
+            return Source::from("\n".repeat(above(excerpt)) + &drawable(&excerpt.source, true));
         }
         let file = self.files.files().nth(id);
         Source::from(file.map(|file| drawable(self.files.text(file), false)).unwrap_or_default())

@@ -82,9 +82,9 @@ pub fn diagnostic<'a>(files: &'a SourceMap, diagnostic: &'a Diagnostic) -> Recor
     }
 }
 
-pub fn failure(failure: &Failure) -> Record<'_> {
+pub fn failure(severity: Severity, failure: &Failure) -> Record<'_> {
     Record {
-        severity: super::word(Severity::Error),
+        severity: super::word(severity),
         code: None,
         title: None,
         message: &failure.message,
@@ -93,7 +93,7 @@ pub fn failure(failure: &Failure) -> Record<'_> {
         notes: &failure.notes,
         helps: &failure.helps,
         fixes: Vec::new(),
-        rendered: human::failure(failure, Style { color: false }),
+        rendered: human::failure(severity, failure, Style { color: false }),
     }
 }
 

@@ -10,7 +10,6 @@ pub mod short;
 
 use slapo_syntax::{Diagnostic, Severity, SourceMap, Span};
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 use std::ops::Range;
 
 #[derive(Clone, Copy, Debug)]
@@ -58,12 +57,13 @@ pub fn closing(diagnostics: &[Diagnostic], style: Style) -> Option<String> {
     if parts.is_empty() {
         return None;
     }
-    let codes: BTreeSet<&str> =
+    let mut codes: Vec<&str> =
         diagnostics.iter().filter(|d| d.severity < Severity::Note).map(|d| d.code.id()).collect();
+    codes.dedup();
     let first = codes.first()?;
     let more = match codes.len() {
         1 => format!("`slapoc explain {first}` says more"),
-        _ => format!("`slapoc explain {first}` says more, and so on for each code"),
+        _ => format!("`slapoc explain {first}` says more about the first"),
     };
     Some(format!("{}; {more}", parts.join(", ")))
 }

@@ -6,6 +6,8 @@ use crate::units::{bytes, change, grouped};
 use slapo_core::memory::Memory;
 use std::fmt::{Result, Write};
 
+const WIDTH: usize = 110;
+
 /// Causes stand behind this column where they can.
 const CAUSE: usize = 76;
 
@@ -27,7 +29,8 @@ fn write(text: &mut String, report: &Report) -> Result {
     writeln!(text)?;
     memory(text, &report.memory)?;
     for skipped in &report.not_applied {
-        writeln!(text, "\nnot applied   {}: {}   {}", skipped.what, skipped.reason, skipped.cause)?;
+        let line = format!("not applied   {}", skipped.what);
+        writeln!(text, "\n{line:<CAUSE$}  {}\n              {}", skipped.cause, skipped.reason)?;
     }
     Ok(())
 }
@@ -63,13 +66,15 @@ fn summary(text: &mut String, report: &Report) -> Result {
     let parameters = &report.parameters;
     writeln!(text, "parameters    trained {}", counted(parameters.trained))?;
     if parameters.frozen.count.tensors > 0 {
-        writeln!(text, "              frozen {}: {}", counted(parameters.frozen.count), names(&parameters.frozen))?;
+        writeln!(text, "              frozen {}:{}", counted(parameters.frozen.count), names(&parameters.frozen))?;
     }
     let untouched = &parameters.untouched;
     match untouched.count.tensors {
         0 => writeln!(text, "              every one is named by a step")?,
-        all if all == parameters.trained.tensors + parameters.frozen.count.tensors => writeln!(text, "              no step names any")?,
-        _ => writeln!(text, "              no step names {}: {}", counted(untouched.count), names(untouched))?,
+        all if all == parameters.trained.tensors + parameters.frozen.count.tensors => {
+            writeln!(text, "              no step names any")?
+        }
+        _ => writeln!(text, "              no step names {}:{}", counted(untouched.count), names(untouched))?,
     }
     if report.micro_batches > 1 {
         let rows = report.batch / i64::from(report.micro_batches);
@@ -100,9 +105,9 @@ fn memory(text: &mut String, memory: &MemoryChange) -> Result {
     let after = memory.after;
     let Some(before) = memory.before else {
         writeln!(text, "memory per rank, predicted at the peak of a step")?;
-        return rows(&after, &after).iter().try_for_each(|(name, _, after)| {
-            writeln!(text, "  {name:<14}{:>12}", bytes(*after))
-        });
+        return rows(&after, &after)
+            .iter()
+            .try_for_each(|(name, _, after)| writeln!(text, "  {name:<14}{:>12}", bytes(*after)));
     };
     writeln!(text, "{:<16}{:>12}{:>12}", "memory per rank", "before", "after")?;
     for (name, before, after) in rows(&before, &after) {
@@ -123,8 +128,21 @@ fn rows(before: &Memory, after: &Memory) -> [(&'static str, u64, u64); 6] {
     ]
 }
 
+/// Lines of patterns, below the summary's second column.
 fn names(listed: &Listed) -> String {
-    listed.patterns.join(", ")
+    let mut text = String::new();
+    let mut column = WIDTH;
+    for (i, pattern) in listed.patterns.iter().enumerate() {
+        let comma = if i + 1 < listed.patterns.len() { ", " } else { "" };
+        if column + pattern.len() + comma.len() > WIDTH {
+            text.truncate(text.trim_end().len());
+            text.push_str("\n                ");
+            column = 16;
+        }
+        text.push_str(&format!("{pattern}{comma}"));
+        column += pattern.len() + comma.len();
+    }
+    text
 }
 
 /// `174,656 in 39 tensors`

@@ -132,7 +132,7 @@ pub fn report(ready: &Ready, before: Option<&Compiled>, after: &Compiled) -> Rep
         },
         batch: sizes.batch,
         seq: sizes.seq,
-        ranks: checked.mesh.size(),
+        ranks: checked.mesh.world(),
         class: checked.steps.iter().map(|step| step.primitive.class).max().unwrap_or(Class::Exact).name(),
         steps: checked.steps.len(),
         blocks: blocks(loaded, model, &recomputed, sizes.batch),

@@ -30,6 +30,7 @@ impl Expander<'_> {
             (Kind::Float | Kind::Dim | Kind::Groups | Kind::Scalar, Value::Axis(_)) => {
                 self.number_of(&value, span).map(Value::Number)
             }
+            (Kind::Unknown, _) => Ok(value),
             (Kind::Point, Value::Point(_)) | (Kind::Axis, Value::Axis(_)) => Ok(value),
             (Kind::Float | Kind::Scalar | Kind::Dim | Kind::Groups, Value::Number(_)) => Ok(value),
             (Kind::Bool | Kind::Scalar, Value::Bool(_)) | (Kind::Text | Kind::Scalar, Value::Text(_)) => Ok(value),

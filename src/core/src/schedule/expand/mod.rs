@@ -39,6 +39,8 @@ pub struct Expander<'a> {
     pub overrides: &'a Overrides,
     pub report: Report,
     pub mesh: Mesh,
+    /// The text has syntax errors: what is missing may be in what could not be read.
+    pub is_broken: bool,
     files: &'a SourceMap,
     /// The file that is checked; everything else is library.
     user: FileId,
@@ -88,6 +90,7 @@ impl<'a> Expander<'a> {
             overrides,
             report,
             mesh: Mesh::default(),
+            is_broken: false,
             files,
             user,
             selector: model.map(Selector::new),

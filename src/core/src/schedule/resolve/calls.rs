@@ -56,7 +56,7 @@ impl Unit<'_, '_> {
 
     fn schedule_call(&mut self, call: ast::Call<'_>) -> Option<Call> {
         let name = call.name()?;
-        let Some((id, declared)) = self.names.callables.get(name.text()).copied() else {
+        let Some((id, _)) = self.names.callables.get(name.text()).copied() else {
             for arg in call.args().into_iter().flat_map(ast::ArgList::args) {
                 self.expr(arg.value(), arg.span());
             }
@@ -66,12 +66,13 @@ impl Unit<'_, '_> {
         if let Some(caller) = self.current {
             self.resolver.calls.push((caller, id, call.span()));
         }
+        let declared = self.resolver.hir.schedule(id).name_span;
         let params: Vec<Param> = self.resolver.hir.schedule(id).params.clone();
         let formals: Vec<Formal> = params
             .iter()
             .map(|param| Formal { name: &param.name, want: &param.want, is_optional: param.default.is_some() })
             .collect();
-        let args = self.arguments(name.text(), call.span(), Some(declared), &formals, call.args());
+        let args = self.arguments(name.text(), call.span(), Some(declared), &formals, call.args())?;
         if !self.one_selection(&formals, &args, None) {
             return None;
         }
@@ -85,7 +86,9 @@ impl Unit<'_, '_> {
             for arg in method.args().into_iter().flat_map(ast::ArgList::args) {
                 self.expr(arg.value(), arg.span());
             }
-            self.unknown_primitive(name);
+            if !receiver.is_error() {
+                self.unknown_primitive(name);
+            }
             return None;
         };
         let formals: Vec<Formal> = primitive
@@ -95,6 +98,7 @@ impl Unit<'_, '_> {
             .collect();
         let args = self.arguments(primitive.name, method.span(), None, &formals, method.args());
         let receiver = self.receiver(primitive, receiver, name);
+        let args = args?;
         if !self.one_selection(&formals, &args, Some(&receiver)) {
             return None;
         }
@@ -128,7 +132,8 @@ impl Unit<'_, '_> {
         Expr::error(value.span)
     }
 
-    /// Arguments by the parameters they are for. Each mistake is said once; what is wrong or missing is an error value.
+    /// Arguments by the parameters they are for; `None` where they do not fit them. A value of the wrong type is an error
+    /// value. Each mistake is said once.
     fn arguments(
         &mut self,
         callee: &str,
@@ -136,7 +141,7 @@ impl Unit<'_, '_> {
         declared: Option<Span>,
         formals: &[Formal],
         args: Option<ast::ArgList<'_>>,
-    ) -> Vec<Option<Expr>> {
+    ) -> Option<Vec<Option<Expr>>> {
         let mut values: Vec<Option<Expr>> = formals.iter().map(|_| None).collect();
         let mut is_broken = false;
         let mut next = 0;
@@ -165,14 +170,16 @@ impl Unit<'_, '_> {
                 values[at] = Some(value);
             }
         }
-        let missing: Vec<usize> = (0..formals.len()).filter(|at| values[*at].is_none() && !formals[*at].is_optional).collect();
-        if !missing.is_empty() && !is_broken {
-            self.missing(callee, call, declared, missing.iter().map(|at| &formals[*at]).collect());
+        if is_broken {
+            return None;
         }
-        for at in missing {
-            values[at] = Some(Expr::error(call));
+        let given = formals.iter().zip(&values);
+        let missing: Vec<&Formal> = given.filter(|(f, value)| value.is_none() && !f.is_optional).map(|(f, _)| f).collect();
+        if !missing.is_empty() {
+            self.missing(callee, call, declared, missing);
+            return None;
         }
-        values
+        Some(values)
     }
 
     fn labelled(&mut self, callee: &str, label: SyntaxToken<'_>, formals: &[Formal]) -> Option<usize> {

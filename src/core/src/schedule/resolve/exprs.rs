@@ -194,7 +194,10 @@ impl Unit<'_, '_> {
         if op.is_comparison() && is_chain(binary.left()) {
             return Expr::error(span);
         }
-        let (left, right) = (self.expr(binary.left(), span), self.expr(binary.right(), span));
+        let left = self.expr(binary.left(), span);
+        // `m.layer-x` is one mistake, whatever `x` is.
+        let is_dashed = op == BinaryOp::Sub && matches!(left.ty, Ty::Place(_) | Ty::Places(_));
+        let right = if is_dashed { Expr::error(span) } else { self.expr(binary.right(), span) };
         let (takes, gives): (fn(&Ty) -> bool, Ty) = match op {
             BinaryOp::Or | BinaryOp::And => (Ty::is_bool, Ty::Bool),
             BinaryOp::Eq | BinaryOp::Ne => (is_comparable, Ty::Bool),
@@ -337,9 +340,10 @@ impl Unit<'_, '_> {
                 diagnostic.help(format!("`{name}` is asked of a part of the model: `m.{name}(…)`"))
             }
             None => {
-                let known = self.names.callables.keys().map(String::as_str).chain(Function::names());
-                let help = did_you_mean(name, known.clone());
-                diagnostic.help(help.unwrap_or_else(|| format!("known here are {}", some_of(known))))
+                let mut known: Vec<&str> = self.names.callables.keys().map(String::as_str).collect();
+                Function::names().for_each(|name| known.push(name));
+                let help = did_you_mean(name, known.iter().copied());
+                diagnostic.help(help.unwrap_or_else(|| format!("known here are {}", some_of(&known))))
             }
         };
         self.error(diagnostic);

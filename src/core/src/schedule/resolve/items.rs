@@ -116,7 +116,6 @@ impl Unit<'_, '_> {
         hir.schedules.push(Schedule {
             name: text.to_string(),
             name_span: span,
-            file: self.file,
             params: Vec::new(),
             body: Block::default(),
             locals: 0,
@@ -323,7 +322,7 @@ impl Unit<'_, '_> {
                     .primary(span, "unknown type")
                     .help(help),
             );
-            return Kind::Module;
+            return Kind::Unknown;
         }
         Kind::Class(name.to_string())
     }
@@ -332,20 +331,23 @@ impl Unit<'_, '_> {
 
     fn signature(&mut self, id: ScheduleId, schedule: ast::Schedule<'_>) {
         let mut params: Vec<Param> = Vec::new();
+        let is_broken = schedule.params().is_some_and(|list| list.syntax().descendants().any(|node| node.kind().is_error()));
         for param in schedule.params().into_iter().flat_map(ast::ParamList::params) {
             let Some(name) = param.name() else { continue };
             let want = match param.ty() {
                 Some(ty) => self.want(ty),
                 None => {
-                    self.untyped(name);
-                    Want::one(Kind::Module)
+                    if !is_broken {
+                        self.untyped(name);
+                    }
+                    Want::one(Kind::Unknown)
                 }
             };
             let default = param.default().map(|value| self.given(&want, Some(value), param.span(), name.text()));
             params.push(Param { name: name.text().to_string(), span: name.span(), want, default });
         }
         let is_entry = self.is_user && self.names.callables.get("main").is_some_and(|(main, _)| *main == id);
-        if is_entry {
+        if is_entry && !is_broken {
             self.entry_signature(&params, schedule);
         }
         self.resolver.hir.schedules[id.0 as usize].params = params;
@@ -360,7 +362,7 @@ impl Unit<'_, '_> {
     }
 
     fn entry_signature(&mut self, params: &[Param], schedule: ast::Schedule<'_>) {
-        let is_module = |param: &Param| !param.want.list && matches!(param.want.kind, Kind::Module | Kind::Class(_) | Kind::Structure(_));
+        let is_module = |param: &Param| !param.want.list && matches!(param.want.kind, Kind::Module | Kind::Class(_) | Kind::Structure(_) | Kind::Unknown);
         if matches!(params, [only] if is_module(only)) || schedule.params().is_none() {
             return;
         }
@@ -377,6 +379,7 @@ impl Unit<'_, '_> {
         self.locals.clear();
         self.slots = 0;
         self.current = Some(id);
+        self.names.excuses_all = schedule.params().is_none();
         for param in params {
             self.local(&param.name, param.span, param.want.ty());
         }
@@ -386,6 +389,7 @@ impl Unit<'_, '_> {
         known.locals = self.slots;
         self.locals.clear();
         self.current = None;
+        self.names.excuses_all = false;
     }
 
     /// Declares a name of the schedule at hand. Its slot exists even where the name may not be used.

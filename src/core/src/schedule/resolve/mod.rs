@@ -63,6 +63,8 @@ struct Names {
     later: BTreeMap<String, Span>,
     /// Names in broken text, or of imports that failed: they may be declared there, so nothing is said of them.
     excused: BTreeSet<String>,
+    /// The head of the schedule at hand is broken: any name may be one of its parameters.
+    excuses_all: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -85,7 +87,6 @@ struct Unit<'a, 'f> {
     slots: u32,
     /// The schedule at hand.
     current: Option<ScheduleId>,
-    file: FileId,
 }
 
 struct Local {
@@ -101,7 +102,7 @@ impl<'a, 'f> Unit<'a, 'f> {
         if !parse.is_ok() {
             names.excused = words_of_broken_text(parse);
         }
-        Unit { resolver, is_user, names, locals: Vec::new(), slots: 0, current: None, file }
+        Unit { resolver, is_user, names, locals: Vec::new(), slots: 0, current: None }
     }
 
     fn error(&mut self, diagnostic: Diagnostic) {
@@ -109,7 +110,7 @@ impl<'a, 'f> Unit<'a, 'f> {
     }
 
     fn is_excused(&self, name: &str) -> bool {
-        self.names.excused.contains(name)
+        self.names.excuses_all || self.names.excused.contains(name)
     }
 }
 
@@ -128,7 +129,8 @@ impl Resolver<'_> {
             self.hir.entry = Some(*id);
             return;
         }
-        if names.excused.contains("main") {
+        let is_broken = |schedule: slapo_syntax::ast::Schedule| schedule.params().is_none() || schedule.name().is_none();
+        if names.excused.contains("main") || parse.file().schedules().any(is_broken) {
             return;
         }
         let first = parse.file().items().find_map(|item| match item {

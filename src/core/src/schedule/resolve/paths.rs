@@ -20,6 +20,7 @@ impl Unit<'_, '_> {
                 let is_optional = field.is_optional();
                 let ty = match receiver.ty {
                     Ty::Place(_) if !is_optional => Ty::Place(PlaceKind::Either),
+                    Ty::Any => Ty::Any,
                     _ => Ty::Places(PlaceKind::Either),
                 };
                 let name = PathName { name: name.text().to_string(), is_optional, span: name.span() };
@@ -113,9 +114,10 @@ impl Unit<'_, '_> {
             Some(query) => self.query(query, method, name),
             None => {
                 // The receiver's own mistakes are worth saying, whatever the word means.
-                self.expr(method.receiver(), span);
+                let receiver = self.expr(method.receiver(), span);
                 match primitives::find(name.text()) {
                     Some(_) => self.no_value(name.text(), name.span(), "a primitive"),
+                    None if receiver.is_error() => {}
                     None => self.unknown_primitive(name),
                 }
                 Expr::error(span)

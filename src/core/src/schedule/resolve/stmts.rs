@@ -40,9 +40,15 @@ impl Unit<'_, '_> {
 
     fn for_stmt(&mut self, item: ast::For<'_>) -> Option<StmtKind> {
         let domain = self.domain(item.domain(), item.span());
-        let ty = match &domain {
-            Domain::Range { .. } => Ty::Number,
-            Domain::Values(values) => self.turn(values),
+        let (domain, ty) = match domain {
+            Domain::Values(values) => {
+                let ty = self.turn(&values);
+                match ty {
+                    Some(ty) => (Domain::Values(values), ty),
+                    None => (Domain::Values(Expr::error(values.span)), Ty::Any),
+                }
+            }
+            range => (range, Ty::Number),
         };
         let name = item.name()?;
         let visible = self.locals.len();
@@ -54,20 +60,20 @@ impl Unit<'_, '_> {
     }
 
     /// What the variable of a loop over `values` is.
-    fn turn(&mut self, values: &Expr) -> Ty {
+    fn turn(&mut self, values: &Expr) -> Option<Ty> {
         match &values.ty {
             // A module used as a list is its children.
-            Ty::Place(PlaceKind::Module | PlaceKind::Either) => Ty::Place(PlaceKind::Module),
-            Ty::Any => Ty::Any,
-            ty => ty.element().unwrap_or_else(|| {
-                self.error(
-                    Diagnostic::error(Code::WrongType, format!("cannot go through {ty} one by one"))
-                        .primary(values.span, ty.to_string())
-                        .help("a loop goes over a list, a selection, the children of a module, or a range such as `0..4`"),
-                );
-                Ty::Any
-            }),
+            Ty::Place(PlaceKind::Module | PlaceKind::Either) => return Some(Ty::Place(PlaceKind::Module)),
+            Ty::Any => return Some(Ty::Any),
+            ty if ty.element().is_some() => return ty.element(),
+            _ => {}
         }
+        self.error(
+            Diagnostic::error(Code::WrongType, format!("cannot go through {} one by one", values.ty))
+                .primary(values.span, values.ty.to_string())
+                .help("a loop goes over a list, a selection, the children of a module, or a range such as `0..4`"),
+        );
+        None
     }
 
     /// What stands behind `in`.

@@ -1,0 +1,8 @@
+//! From a schedule's text to steps, and what the user is told on the way.
+
+mod expansion;
+mod pages;
+mod robust;
+mod steps;
+mod support;
+mod ui;

@@ -1,0 +1,90 @@
+//! What `slapoc explain` shows is true: failing examples fail in that way, repaired ones do not, primitives are as
+//! documented, and the library is in order.
+
+use crate::support::{run, run_on};
+use slapo_core::primitives;
+use slapo_syntax::Code;
+
+/// Families that are found by the checker, the importer or the compiler.
+fn codes() -> impl Iterator<Item = Code> {
+    const FAMILIES: [&str; 7] = ["S01", "S02", "S03", "S04", "S05", "S06", "S10"];
+    Code::ALL.iter().copied().filter(|code| FAMILIES.contains(&code.family()))
+}
+
+/// The text of the fenced block with this info string.
+fn block<'p>(page: &'p str, info: &str) -> Option<&'p str> {
+    let start = page.find(&format!("```{info}\n"))? + info.len() + 4;
+    let end = start + page[start..].find("```")?;
+    Some(&page[start..end])
+}
+
+#[test]
+fn examples_are_true() {
+    let mut wrong = String::new();
+    for code in codes() {
+        let page = code.page();
+        let fail = block(page, "slapo,fail").unwrap_or_else(|| panic!("{code} has no failing example"));
+        let ok = block(page, "slapo,ok").unwrap_or_else(|| panic!("{code} has no repaired example"));
+        let failing = run("fail", fail).compiled();
+        if failing.codes() != [code.id()] {
+            wrong += &format!("the failing example of {code} gives {:?}:\n{}\n", failing.codes(), failing.rendered());
+        }
+        let repaired = run("ok", ok).compiled();
+        if !repaired.codes().is_empty() {
+            wrong += &format!("the repaired example of {code}:\n{}\n", repaired.rendered());
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+}
+
+#[test]
+fn pages_have_a_title_and_prose() {
+    for code in codes() {
+        let mut lines = code.page().lines();
+        let title = lines.next().unwrap_or("");
+        assert_eq!(title.to_lowercase(), format!("# {}", code.title()).to_lowercase(), "{code}");
+        let prose = lines.nth(1).unwrap_or("");
+        assert!(prose.len() > 40 && prose.ends_with('.'), "{code} explains nothing");
+    }
+}
+
+/// Every primitive's documentation has an example that can be checked, and its row is in order.
+#[test]
+fn primitives_are_documented() {
+    let model = crate::support::gpt2();
+    let names: Vec<&str> = primitives::ALL.iter().map(|primitive| primitive.name).collect();
+    assert!(names.is_sorted(), "{names:?}");
+    for primitive in primitives::ALL {
+        let example = block(primitive.docs, "slapo").unwrap_or_else(|| panic!("{} has no example", primitive.name));
+        let input = "input { batch = 8, seq = 64 }\n";
+        let example = if example.contains("input {") { example.to_string() } else { format!("{input}{example}") };
+        let run = run_on(&model, &example);
+        assert_eq!(run.rendered(), "", "{}", primitive.name);
+        assert!(run.checked.steps.iter().any(|step| step.primitive.name == primitive.name));
+        assert!(primitive.params.iter().all(|parameter| !parameter.docs.is_empty()));
+        assert_eq!(primitives::find(primitive.name), Some(*primitive));
+    }
+}
+
+/// Library schedules are right by themselves, are documented, and their documented calls work.
+#[test]
+fn the_library_is_in_order() {
+    let model = crate::support::gpt2();
+    for module in slapo_stdlib::names() {
+        let text = slapo_stdlib::module(module).unwrap();
+        let parsed = slapo_syntax::parse(slapo_syntax::FileId(0), text);
+        assert!(parsed.diagnostics.is_empty(), "{module}: {:?}", parsed.diagnostics);
+        assert!(parsed.file().docs().is_some(), "{module} says nothing of itself");
+        for schedule in parsed.file().schedules() {
+            let name = schedule.name().unwrap().text();
+            let docs = schedule.docs().unwrap_or_else(|| panic!("{module}.{name} is not documented"));
+            let call = docs.lines().find(|line| line.starts_with("    ")).unwrap_or_else(|| panic!("{name} shows no call"));
+            let example = format!(
+                "use std.{module}.{name}\ninput {{ batch = 8, seq = 64 }}\nschedule main(m: GPT2LMHeadModel) {{\n{call}\n}}\n"
+            );
+            let run = run_on(&model, &example);
+            assert_eq!(run.rendered(), "", "{module}.{name}");
+            assert!(!run.checked.steps.is_empty(), "{module}.{name} does nothing");
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! What these tests share: models by name, a run of the checker as the command line would do it, rendering.
+
+use slapo_core::compile::{Options, compile};
+use slapo_core::schedule::{Checked, Overrides, check, fault_diagnostic, head, import_diagnostic};
+use slapo_model::Model;
+use slapo_syntax::{Diagnostic, FileId, Parse, Severity, SourceMap, parse};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The schedules of a folder with their stems, sorted.
+pub fn schedules(folder: &str) -> Vec<(String, String)> {
+    let folder = root().join(folder);
+    let entries = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let mut found: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    found.retain(|path| path.extension().is_some_and(|ending| ending == "slapo"));
+    found.sort();
+    assert!(!found.is_empty(), "no schedules in {}", folder.display());
+    let stem = |path: &Path| path.file_stem().unwrap().to_string_lossy().into_owned();
+    found.iter().map(|path| (stem(path), std::fs::read_to_string(path).unwrap())).collect()
+}
+
+type Imported = Result<Arc<Model>, Vec<Diagnostic>>;
+
+/// An archive of the test data or of the example, imported once.
+pub fn imported(name: &str) -> Imported {
+    static KNOWN: Mutex<BTreeMap<String, Imported>> = Mutex::new(BTreeMap::new());
+    let mut known = KNOWN.lock().unwrap_or_else(|poison| poison.into_inner());
+    let model = known.entry(name.to_string()).or_insert_with(|| {
+        let folders = ["examples/gpt2", "tests/data", "tests/data/bad"];
+        let path = folders.iter().map(|folder| root().join(folder).join(name)).find(|path| path.exists());
+        let bytes = std::fs::read(path.unwrap_or_else(|| panic!("no archive {name}"))).unwrap();
+        let imported = slapo_model::import(&bytes).map(Arc::new);
+        imported.map_err(|errors| errors.iter().map(import_diagnostic).collect())
+    });
+    model.clone()
+}
+
+pub fn gpt2() -> Arc<Model> {
+    imported("gpt2-tiny.pt2").unwrap()
+}
+
+pub struct Run {
+    pub files: SourceMap,
+    pub file: FileId,
+    pub parsed: Parse,
+    pub model: Option<Arc<Model>>,
+    pub checked: Checked,
+    /// Of the checker; of the importer where the model cannot be read.
+    pub diagnostics: Vec<Diagnostic>,
+}
+
+/// Checks a text on the model that it names.
+pub fn run(name: &str, text: &str) -> Run {
+    run_with(name, text, &options(text))
+}
+
+pub fn run_with(name: &str, text: &str, overrides: &Overrides) -> Run {
+    let mut files = SourceMap::new();
+    let file = files.add(format!("{name}.slapo"), text);
+    let parsed = parse(file, text);
+    let model = head(&parsed).model.map(|model| imported(&model.path));
+    let (model, import_errors) = match model {
+        Some(Err(errors)) => (None, Some(errors)),
+        Some(Ok(model)) => (Some(model), None),
+        None => (None, None),
+    };
+    let checked = check(&mut files, file, &parsed, model.as_deref(), overrides);
+    let diagnostics = import_errors.unwrap_or_else(|| checked.diagnostics.clone());
+    Run { files, file, parsed, model, checked, diagnostics }
+}
+
+/// Checks a text on a model that it does not name.
+pub fn run_on(model: &Model, text: &str) -> Run {
+    let mut files = SourceMap::new();
+    let file = files.add("test.slapo", text);
+    let parsed = parse(file, text);
+    let checked = check(&mut files, file, &parsed, Some(model), &Overrides::default());
+    let diagnostics = checked.diagnostics.clone();
+    Run { files, file, parsed, model: None, checked, diagnostics }
+}
+
+impl Run {
+    /// Compiles what was checked without errors, and adds what the compiler finds.
+    pub fn compiled(mut self) -> Run {
+        let (Some(model), Some(sizes), true) = (&self.model, self.checked.sizes, self.checked.is_ok()) else {
+            return self;
+        };
+        if let Err(faults) = compile(model, &sizes, &self.checked.effects, &Options::default()) {
+            let faults = faults.iter().map(|fault| fault_diagnostic(fault, model, &self.checked));
+            self.diagnostics.extend(faults);
+        }
+        self
+    }
+
+    pub fn codes(&self) -> Vec<&'static str> {
+        self.diagnostics.iter().map(|diagnostic| diagnostic.code.id()).collect()
+    }
+
+    pub fn steps(&self) -> Vec<String> {
+        self.checked.steps.iter().map(ToString::to_string).collect()
+    }
+
+    /// Lines of the checked file that its diagnostics point at, in order.
+    pub fn lines(&self) -> Vec<u32> {
+        let spans = self.diagnostics.iter().filter_map(Diagnostic::span).filter(|span| span.file == self.file);
+        spans.map(|span| self.files.line_column(span.file, span.start).line).collect()
+    }
+
+    /// One line per diagnostic, as a terminal shows it in short form; everything else below, indented.
+    pub fn rendered(&self) -> String {
+        self.diagnostics.iter().map(|diagnostic| short(&self.files, diagnostic)).collect()
+    }
+}
+
+/// Options of the command line, from a comment `# slapoc check --world 6`.
+fn options(text: &str) -> Overrides {
+    let mut overrides = Overrides::default();
+    let Some(line) = text.lines().find_map(|line| line.strip_prefix("# slapoc check ")) else { return overrides };
+    let words: Vec<&str> = line.split_whitespace().collect();
+    for pair in words.chunks(2) {
+        let number: i64 = pair[1].parse().unwrap();
+        match pair[0] {
+            "--world" => overrides.world = Some(number),
+            "--batch" => overrides.batch = Some(number),
+            "--seq" => overrides.seq = Some(number),
+            "--micro-batches" => overrides.micro_batches = Some(number as u32),
+            "--until" => overrides.until = Some(number as u32),
+            other => panic!("unknown option {other}"),
+        }
+    }
+    overrides
+}
+
+fn short(files: &SourceMap, diagnostic: &Diagnostic) -> String {
+    let severity = match diagnostic.severity {
+        Severity::Error => "error",
+        Severity::Warning => "warning",
+        Severity::Note => "note",
+    };
+    let place = diagnostic.span().map(|span| format!("{}: ", files.place(span))).unwrap_or_default();
+    let mut out = format!("{place}{severity}[{}]: {}\n", diagnostic.code, diagnostic.message);
+    if let Some(primary) = &diagnostic.primary {
+        out += &format!("    here `{}`: {}\n", one_line(files.slice(primary.span)), primary.text);
+    }
+    for label in &diagnostic.secondary {
+        out += &format!("    {} `{}`: {}\n", files.place(label.span), one_line(files.slice(label.span)), label.text);
+    }
+    for line in &diagnostic.excerpt {
+        out += &format!("    {}:{}: {} <- {}\n", line.file, line.line, line.source, line.label);
+    }
+    diagnostic.helps.iter().for_each(|help| out += &format!("    help: {help}\n"));
+    diagnostic.notes.iter().for_each(|note| out += &format!("    note: {note}\n"));
+    out
+}
+
+fn one_line(text: &str) -> String {
+    let first = text.lines().next().unwrap_or("");
+    if first.len() < text.len() { format!("{first}…") } else { first.to_string() }
+}

@@ -1,0 +1,56 @@
+//! One small file per kind of mistake: what is said, and where. A line with a mistake is marked `#!` and has one error.
+
+use crate::support::{run, schedules};
+use std::collections::BTreeSet;
+
+#[test]
+fn messages() {
+    let mut settings = insta::Settings::clone_current();
+    settings.set_prepend_module_to_snapshot(false);
+    settings.set_omit_expression(true);
+    settings.set_snapshot_path("../../../../tests/ui/snapshots");
+    let mut failures = String::new();
+    for (stem, text) in schedules("tests/ui") {
+        let run = run(&stem, &text);
+        settings.bind(|| insta::assert_snapshot!(stem.as_str(), run.rendered()));
+        let marks = text.lines().enumerate().filter(|(_, line)| line.contains("#!"));
+        let marked: Vec<u32> = marks
+            .flat_map(|(at, line)| vec![at as u32 + 1; if line.ends_with("twice") { 2 } else { 1 }])
+            .collect();
+        if run.lines() != marked {
+            failures += &format!("{stem}: errors in lines {:?}, marked are {marked:?}\n{}\n", run.lines(), run.rendered());
+        }
+    }
+    assert!(failures.is_empty(), "{failures}");
+}
+
+/// A file named after a code gives that code, and others only on lines that name them.
+#[test]
+fn files_are_about_their_code() {
+    for (stem, text) in schedules("tests/ui") {
+        let Some(code) = stem.get(..5).filter(|code| code.starts_with('S')) else { continue };
+        let named: BTreeSet<&str> =
+            text.lines().filter_map(|line| line.split_once("#! S")).map(|(_, rest)| &rest[..4]).collect();
+        let run = run(&stem, &text);
+        let others: Vec<&str> =
+            run.codes().into_iter().filter(|found| *found != code && !named.contains(&found[1..])).collect();
+        assert!(others.is_empty(), "{stem} gives {others:?}:\n{}", run.rendered());
+        assert!(run.codes().contains(&code), "{stem} does not give its code");
+    }
+}
+
+/// Messages keep to the house style: one line, lower case, no full stop; every error has a place or is about an option.
+#[test]
+fn messages_have_the_house_style() {
+    for (stem, text) in schedules("tests/ui") {
+        for diagnostic in &run(&stem, &text).diagnostics {
+            let message = &diagnostic.message;
+            assert!(!message.contains('\n') && !message.ends_with('.'), "{stem}: {message}");
+            assert!(!message.starts_with(|c: char| c.is_uppercase()), "{stem}: {message}");
+            assert!(diagnostic.primary.is_some() || text.contains("# slapoc check"), "{stem}: no place for {message}");
+            for text in diagnostic.helps.iter().chain(&diagnostic.notes) {
+                assert!(!text.ends_with('.') || text.ends_with(".."), "{stem}: {text}");
+            }
+        }
+    }
+}
