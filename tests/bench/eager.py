@@ -22,6 +22,7 @@ def main() -> None:
     torch.set_num_threads(threads)
     options = export.parse_arguments()
     torch.manual_seed(options.seed)
+    before = resident()
     model = export.build_model(export.FAMILIES[options.family], options)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01, fused=True)
     tokens = torch.frombuffer(bytearray(open(data, "rb").read()), dtype=torch.uint8)
@@ -36,8 +37,12 @@ def main() -> None:
         optimizer.zero_grad(set_to_none=True)
         value = loss.item()
         print(json.dumps({"step": step + 1, "loss": value, "seconds": time.perf_counter() - began}), flush=True)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(json.dumps({"peak_resident": peak}))
+    print(json.dumps({"training_resident": resident() - before}))
+
+
+def resident() -> int:
+    """The most bytes this process has held so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def take(name: str) -> str:

@@ -221,11 +221,7 @@ pub enum Op {
     /// The running micro-batch's rows of an input's global batch: `args[0]` is the input's global.
     MicroBatch,
     /// `args[0] · mask / (1 − p)`, the mask keyed by (seed, step, site, global element index). Its own derivative.
-    Dropout {
-        site: u32,
-        p: f64,
-        placement: Placement,
-    },
+    Dropout { site: u32, p: f64, placement: Placement },
     /// `outs[0] (a global) += args[0]`; the first of a step takes the value as it is. Takes over the slot's storage
     /// where `args[0]` is freed by this instruction.
     Accumulate,
@@ -266,9 +262,7 @@ fn check_version(found: u32) -> Result<(), String> {
     if found == VERSION {
         return Ok(());
     }
-    Err(format!(
-        "program version {found} where this worker runs version {VERSION}; compile it again"
-    ))
+    Err(format!("program version {found} where this worker runs version {VERSION}; compile it again"))
 }
 
 impl Program {
@@ -283,8 +277,7 @@ impl Program {
         struct Version {
             version: u32,
         }
-        let found: Version =
-            serde_json::from_str(text).map_err(|e| format!("not a program: {e}"))?;
+        let found: Version = serde_json::from_str(text).map_err(|e| format!("not a program: {e}"))?;
         check_version(found.version)?;
         serde_json::from_str(text).map_err(|e| format!("damaged program: {e}"))
     }
@@ -300,16 +293,13 @@ impl Program {
 impl Instr {
     /// Every value the instruction reads, in argument order.
     pub fn reads(&self) -> impl Iterator<Item = Value> + '_ {
-        self.args
-            .iter()
-            .chain(self.named.iter().map(|(_, arg)| arg))
-            .flat_map(|arg| {
-                let (one, many): (Option<Value>, &[Option<Value>]) = match arg {
-                    Arg::Value(v) => (Some(*v), &[]),
-                    Arg::Values(vs) => (None, vs),
-                    _ => (None, &[]),
-                };
-                one.into_iter().chain(many.iter().copied().flatten())
-            })
+        self.args.iter().chain(self.named.iter().map(|(_, arg)| arg)).flat_map(|arg| {
+            let (one, many): (Option<Value>, &[Option<Value>]) = match arg {
+                Arg::Value(v) => (Some(*v), &[]),
+                Arg::Values(vs) => (None, vs),
+                _ => (None, &[]),
+            };
+            one.into_iter().chain(many.iter().copied().flatten())
+        })
     }
 }

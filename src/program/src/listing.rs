@@ -5,11 +5,7 @@ use std::fmt::{self, Display, Formatter, Write};
 
 impl Display for Program {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "program version {}, seed {}, {} micro-batches",
-            self.version, self.seed, self.micro_batches
-        )?;
+        writeln!(f, "program version {}, seed {}, {} micro-batches", self.version, self.seed, self.micro_batches)?;
         for (i, global) in self.globals.iter().enumerate() {
             writeln!(f, "@{i}: {} {:?} {}", global.ty, global.role, global.name)?;
         }
@@ -45,25 +41,14 @@ impl Program {
         if !instr.outs.is_empty() {
             line.push_str(" = ");
         }
-        let named = instr
-            .named
-            .iter()
-            .map(|(name, arg)| format!("{name}: {arg}"));
-        let args: Vec<String> = instr
-            .args
-            .iter()
-            .map(ToString::to_string)
-            .chain(named)
-            .collect();
+        let named = instr.named.iter().map(|(name, arg)| format!("{name}: {arg}"));
+        let args: Vec<String> = instr.args.iter().map(ToString::to_string).chain(named).collect();
         write!(line, "{}({})", instr.op, args.join(", ")).expect("writing to a string");
         if !instr.free.is_empty() {
             let free: Vec<String> = instr.free.iter().map(|l| format!("%{l}")).collect();
             write!(line, " free {}", free.join(" ")).expect("writing to a string");
         }
-        let module = self
-            .origins
-            .get(instr.origin as usize)
-            .map_or("", |o| o.module.as_str());
+        let module = self.origins.get(instr.origin as usize).map_or("", |o| o.module.as_str());
         if !module.is_empty() {
             write!(line, "  # {module}").expect("writing to a string");
         }
@@ -71,15 +56,8 @@ impl Program {
     }
 
     fn calls(&self, calls: &[crate::Call]) -> String {
-        let names: Vec<String> = calls
-            .iter()
-            .map(|c| {
-                format!(
-                    "{}({})",
-                    self.functions[c.function as usize].name, c.micro_batch
-                )
-            })
-            .collect();
+        let names: Vec<String> =
+            calls.iter().map(|c| format!("{}({})", self.functions[c.function as usize].name, c.micro_batch)).collect();
         names.join(" ")
     }
 }
@@ -113,10 +91,8 @@ impl Display for Arg {
             Arg::None => f.write_str("none"),
             Arg::Value(v) => write!(f, "{v}"),
             Arg::Values(vs) => {
-                let parts: Vec<String> = vs
-                    .iter()
-                    .map(|v| v.map_or_else(|| "none".to_owned(), |v| v.to_string()))
-                    .collect();
+                let parts: Vec<String> =
+                    vs.iter().map(|v| v.map_or_else(|| "none".to_owned(), |v| v.to_string())).collect();
                 write!(f, "[{}]", parts.join(", "))
             }
             Arg::Int(i) => write!(f, "{i}"),

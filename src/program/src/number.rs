@@ -74,10 +74,7 @@ pub mod optional {
 
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
         let found = Option::<Written>::deserialize(from)?;
-        found
-            .map(f64::try_from)
-            .transpose()
-            .map_err(de::Error::custom)
+        found.map(f64::try_from).transpose().map_err(de::Error::custom)
     }
 }
 
@@ -87,25 +84,10 @@ mod tests {
 
     #[test]
     fn every_number_survives_json() {
-        let numbers = [
-            0.1,
-            -0.0,
-            1e300,
-            f64::INFINITY,
-            f64::NEG_INFINITY,
-            f64::MIN_POSITIVE,
-        ];
-        for arg in numbers
-            .map(Arg::Float)
-            .into_iter()
-            .chain([Arg::Floats(numbers.to_vec())])
-        {
+        let numbers = [0.1, -0.0, 1e300, f64::INFINITY, f64::NEG_INFINITY, f64::MIN_POSITIVE];
+        for arg in numbers.map(Arg::Float).into_iter().chain([Arg::Floats(numbers.to_vec())]) {
             let text = serde_json::to_string(&arg).expect("writes");
-            assert_eq!(
-                serde_json::from_str::<Arg>(&text).expect("reads"),
-                arg,
-                "{text}"
-            );
+            assert_eq!(serde_json::from_str::<Arg>(&text).expect("reads"), arg, "{text}");
         }
     }
 
@@ -119,10 +101,7 @@ mod tests {
             memory: MemoryReport::default(),
         };
         let text = serde_json::to_string(&event).expect("writes");
-        let Event::Step {
-            loss, grad_norm, ..
-        } = serde_json::from_str(&text).expect("reads")
-        else {
+        let Event::Step { loss, grad_norm, .. } = serde_json::from_str(&text).expect("reads") else {
             panic!("another event")
         };
         assert!(loss.is_nan() && grad_norm == Some(f64::INFINITY));

@@ -62,10 +62,7 @@ impl DType {
 
     /// From our own name or PyTorch's.
     pub fn parse(name: &str) -> Option<DType> {
-        DTYPES
-            .iter()
-            .find(|row| row.1 == name || row.2 == name)
-            .map(|row| row.0)
+        DTYPES.iter().find(|row| row.1 == name || row.2 == name).map(|row| row.0)
     }
 }
 
@@ -84,17 +81,11 @@ pub struct TensorType {
 
 impl TensorType {
     pub fn new(dtype: DType, shape: impl Into<Vec<i64>>) -> TensorType {
-        TensorType {
-            dtype,
-            shape: shape.into(),
-        }
+        TensorType { dtype, shape: shape.into() }
     }
 
     pub fn scalar(dtype: DType) -> TensorType {
-        TensorType {
-            dtype,
-            shape: Vec::new(),
-        }
+        TensorType { dtype, shape: Vec::new() }
     }
 
     pub fn elements(&self) -> i64 {

@@ -24,11 +24,7 @@ enum State {
 
 /// All faults of `program`; empty means that the worker can run it without checking ids again.
 pub fn validate(program: &Program) -> Vec<Fault> {
-    let mut check = Check {
-        program,
-        faults: Vec::new(),
-        frames: BTreeMap::new(),
-    };
+    let mut check = Check { program, faults: Vec::new(), frames: BTreeMap::new() };
     check.header();
     if check.faults.is_empty() {
         for call in program.setup.iter().chain(&program.step) {
@@ -47,11 +43,7 @@ struct Check<'p> {
 
 impl Check<'_> {
     fn fault(&mut self, function: &str, instruction: Option<usize>, message: String) {
-        let fault = Fault {
-            function: function.to_owned(),
-            instruction,
-            message,
-        };
+        let fault = Fault { function: function.to_owned(), instruction, message };
         if !self.faults.contains(&fault) {
             self.faults.push(fault);
         }
@@ -73,27 +65,15 @@ impl Check<'_> {
         }
         for (i, slot) in program.locals.iter().enumerate() {
             if slot.alias.is_some_and(|a| !self.exists(a)) {
-                self.fault(
-                    "locals",
-                    None,
-                    format!("%{i} is a view of a value that does not exist"),
-                );
+                self.fault("locals", None, format!("%{i} is a view of a value that does not exist"));
             }
         }
         for call in program.setup.iter().chain(&program.step) {
             if call.function as usize >= program.functions.len() {
-                self.fault(
-                    "calls",
-                    None,
-                    format!("function {} does not exist", call.function),
-                );
+                self.fault("calls", None, format!("function {} does not exist", call.function));
             }
             if call.micro_batch >= program.micro_batches {
-                self.fault(
-                    "calls",
-                    None,
-                    format!("micro-batch {} does not exist", call.micro_batch),
-                );
+                self.fault("calls", None, format!("micro-batch {} does not exist", call.micro_batch));
             }
         }
         for function in &program.functions {
@@ -112,29 +92,17 @@ impl Check<'_> {
 
     fn ids(&mut self, function: &Function, i: usize, instr: &Instr) {
         let freed = instr.free.iter().map(|l| Value::Local(*l));
-        for value in instr
-            .reads()
-            .chain(instr.outs.iter().copied().flatten())
-            .chain(freed)
-        {
+        for value in instr.reads().chain(instr.outs.iter().copied().flatten()).chain(freed) {
             if !self.exists(value) {
                 self.fault(&function.name, Some(i), format!("{value} does not exist"));
             }
         }
         if instr.origin as usize >= self.program.origins.len() {
-            self.fault(
-                &function.name,
-                Some(i),
-                format!("origin {} does not exist", instr.origin),
-            );
+            self.fault(&function.name, Some(i), format!("origin {} does not exist", instr.origin));
         }
         if let Op::Dropout { p, placement, .. } = &instr.op {
             if !(0.0..1.0).contains(p) {
-                self.fault(
-                    &function.name,
-                    Some(i),
-                    format!("dropout probability {p} is not in [0, 1)"),
-                );
+                self.fault(&function.name, Some(i), format!("dropout probability {p} is not in [0, 1)"));
             }
             self.placement(function, i, placement);
         }
@@ -162,16 +130,10 @@ impl Check<'_> {
             for l in locals {
                 match frame.get(&l) {
                     Some(State::Live) => {}
-                    Some(State::Freed) => self.fault(
-                        &function.name,
-                        Some(i),
-                        format!("%{l} is read after its last use"),
-                    ),
-                    None => self.fault(
-                        &function.name,
-                        Some(i),
-                        format!("%{l} is read before it is written"),
-                    ),
+                    Some(State::Freed) => {
+                        self.fault(&function.name, Some(i), format!("%{l} is read after its last use"))
+                    }
+                    None => self.fault(&function.name, Some(i), format!("%{l} is read before it is written")),
                 }
             }
             for out in instr.outs.iter().flatten() {
@@ -183,11 +145,7 @@ impl Check<'_> {
             }
             for l in &instr.free {
                 if frame.insert(*l, State::Freed) != Some(State::Live) {
-                    self.fault(
-                        &function.name,
-                        Some(i),
-                        format!("%{l} is freed while it is not live"),
-                    );
+                    self.fault(&function.name, Some(i), format!("%{l} is freed while it is not live"));
                 }
             }
         }

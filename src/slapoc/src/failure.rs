@@ -30,6 +30,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
+/// Boxed wherever it is returned: it is large, and rare.
 #[derive(Clone, Debug)]
 pub struct Failure {
     pub exit: Exit,
@@ -41,29 +42,29 @@ pub struct Failure {
     pub excerpt: Option<ModelExcerpt>,
 }
 
-pub type Result<T> = std::result::Result<T, Failure>;
+pub type Result<T> = std::result::Result<T, Box<Failure>>;
 
 impl Failure {
-    pub fn new(exit: Exit, message: impl Into<String>) -> Failure {
-        Failure { exit, message: message.into(), notes: Vec::new(), helps: Vec::new(), excerpt: None }
+    pub fn new(exit: Exit, message: impl Into<String>) -> Box<Failure> {
+        Box::new(Failure { exit, message: message.into(), notes: Vec::new(), helps: Vec::new(), excerpt: None })
     }
 
     /// The job could not be done.
-    pub fn not_done(message: impl Into<String>) -> Failure {
+    pub fn not_done(message: impl Into<String>) -> Box<Failure> {
         Failure::new(Exit::NotDone, message)
     }
 
     /// Whoever read standard output has gone: nothing is wrong.
-    pub fn nobody_listens() -> Failure {
+    pub fn nobody_listens() -> Box<Failure> {
         Failure::new(Exit::Done, "")
     }
 
-    pub fn note(mut self, text: impl Into<String>) -> Failure {
+    pub fn note(mut self: Box<Self>, text: impl Into<String>) -> Box<Failure> {
         self.notes.push(text.into());
         self
     }
 
-    pub fn help(mut self, text: impl Into<String>) -> Failure {
+    pub fn help(mut self: Box<Self>, text: impl Into<String>) -> Box<Failure> {
         self.helps.push(text.into());
         self
     }

@@ -12,7 +12,7 @@ use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -54,7 +54,7 @@ pub fn find() -> Result<Found> {
     found.ok_or_else(|| with_recipe(Failure::not_done(format!("no `{NAME}`, which runs what slapoc compiles"))))
 }
 
-fn with_recipe(failure: Failure) -> Failure {
+fn with_recipe(failure: Box<Failure>) -> Box<Failure> {
     failure
         .help("build it in slapo's repository: `cargo xtask setup`, then `cargo build -p slapo-runtime`")
         .help(format!("or name one that is built: `SLAPO_WORKER=/path/to/{NAME}`"))
@@ -93,6 +93,8 @@ pub fn version(worker: &Path) -> Result<serde_json::Value> {
 /// A running worker. Dropping it stops it.
 pub struct Worker {
     child: Arc<Mutex<Child>>,
+    /// Where the job goes; closed behind it.
+    job: Option<ChildStdin>,
     events: BufReader<ChildStdout>,
     /// The last lines of its standard error, once that is closed.
     said: Option<JoinHandle<VecDeque<String>>>,
@@ -103,7 +105,8 @@ pub struct Worker {
 pub struct Ending(pub ExitStatus);
 
 impl Worker {
-    pub fn start(worker: &Path, job: &Job) -> Result<Worker> {
+    /// Starts it; it waits for its [job](Worker::give).
+    pub fn start(worker: &Path) -> Result<Worker> {
         let failed =
             |e: std::io::Error| Failure::not_done(format!("cannot start `{}`: {}", worker.display(), reason(&e)));
         let mut child = Command::new(worker)
@@ -114,15 +117,20 @@ impl Worker {
             .spawn()
             .map_err(failed)?;
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let (Some(mut stdin), Some(stdout), Some(stderr)) = (stdin, stdout, stderr) else {
+        let (Some(stdin), Some(stdout), Some(stderr)) = (stdin, stdout, stderr) else {
             return Err(Failure::not_done("the worker's pipes are gone"));
         };
         let said = Some(thread::spawn(move || last_lines(stderr)));
-        let worker = Worker { child: Arc::new(Mutex::new(child)), events: BufReader::new(stdout), said };
+        let child = Arc::new(Mutex::new(child));
+        Ok(Worker { child, job: Some(stdin), events: BufReader::new(stdout), said })
+    }
+
+    /// Hands over the job.
+    pub fn give(&mut self, job: &Job) -> Result<()> {
         let job = serde_json::to_vec(job).context("write the job")?;
         // A worker that does not read its job to the end says why, or how it ended does.
-        let _ = stdin.write_all(&job);
-        Ok(worker)
+        let _ = self.job.take().map(|mut stdin| stdin.write_all(&job));
+        Ok(())
     }
 
     /// Stops the worker when the user asks for it, by Ctrl-C or by ending slapoc; the flag says that this happened.

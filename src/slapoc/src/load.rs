@@ -197,25 +197,28 @@ fn schedule_text(path: &Path) -> Result<String> {
     })
 }
 
-/// Opens a model: its file, then what is in it.
+/// Opens a model: its file, then what is in it. `name` is how messages call it.
 pub fn archive(path: &Path, name: &str) -> std::result::Result<Archive, Vec<Diagnostic>> {
-    let file = map(path).map_err(|e| {
-        let message = format!("cannot read the model `{name}`: {}", reason(&e));
-        vec![Diagnostic::error(Code::NotAnArchive, message)]
-    })?;
-    match slapo_model::import(file.as_deref().unwrap_or_default()) {
-        Ok(model) => Ok(Archive { path: path.to_owned(), name: name.to_owned(), model }),
-        Err(errors) => Err(errors.iter().map(|error| schedule::import_diagnostic(error)).collect()),
-    }
+    let named = |diagnostic: Diagnostic| diagnostic.note(format!("the model is `{name}`"));
+    open(path, name).map_err(|diagnostics| diagnostics.into_iter().map(named).collect())
 }
 
 /// The model that a schedule names at `span`, relative to the schedule's folder.
 fn archive_of_schedule(schedule: &Path, name: &str, span: Span) -> std::result::Result<Archive, Vec<Diagnostic>> {
     let path = schedule.parent().unwrap_or(Path::new("")).join(name);
-    archive(&path, name).map_err(|diagnostics| {
-        let label = |diagnostic: Diagnostic| diagnostic.primary(span, format!("this is {}", path.display()));
-        diagnostics.into_iter().map(label).collect()
-    })
+    let label = |diagnostic: Diagnostic| diagnostic.primary(span, format!("this is {}", path.display()));
+    open(&path, name).map_err(|diagnostics| diagnostics.into_iter().map(label).collect())
+}
+
+fn open(path: &Path, name: &str) -> std::result::Result<Archive, Vec<Diagnostic>> {
+    let file = map(path).map_err(|e| {
+        let message = format!("cannot read the model: {}", reason(&e));
+        vec![Diagnostic::error(Code::NotAnArchive, message)]
+    })?;
+    match slapo_model::import(file.as_deref().unwrap_or_default()) {
+        Ok(model) => Ok(Archive { path: path.to_owned(), name: name.to_owned(), model }),
+        Err(errors) => Err(errors.iter().map(schedule::import_diagnostic).collect()),
+    }
 }
 
 fn map(path: &Path) -> io::Result<Option<Mmap>> {

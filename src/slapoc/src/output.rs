@@ -109,8 +109,8 @@ impl Output {
         }
         let style = Style { color: self.color };
         let _ = match self.format {
-            MessageFormat::Human => Ok(say(&render::human::failure(severity, failure, style))),
-            MessageFormat::Short => Ok(say(&render::short::failure(severity, failure))),
+            MessageFormat::Human => return say(&render::human::failure(severity, failure, style)),
+            MessageFormat::Short => return say(&render::short::failure(severity, failure)),
             MessageFormat::Json => self.record("diagnostic", &render::json::failure(severity, failure)),
             MessageFormat::Github => self.result(&render::github::failure(severity, failure)),
         };

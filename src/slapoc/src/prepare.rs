@@ -15,7 +15,7 @@ pub enum Prepared {
     /// There is nothing to go on with.
     Stopped(Exit),
     /// No model is named: names and types are right.
-    WithoutModel(Loaded),
+    WithoutModel(Box<Loaded>),
     Compiled(Box<Ready>, Box<Compiled>),
 }
 
@@ -38,7 +38,7 @@ pub fn prepare(
         Ok(ready) => ready,
         Err(loaded) => {
             out.diagnostics(&loaded.files, &diagnostics)?;
-            return Ok(Prepared::WithoutModel(*loaded));
+            return Ok(Prepared::WithoutModel(loaded));
         }
     };
     ready.warn(out);
@@ -66,7 +66,7 @@ pub fn compile_with(
     compile(&ready.archive.model, &ready.sizes, effects, options)
 }
 
-pub fn no_model(loaded: &Loaded) -> Failure {
+pub fn no_model(loaded: &Loaded) -> Box<Failure> {
     Failure::not_done(format!("`{}` names no model", loaded.name))
         .help("write `model \"gpt2.pt2\"` into it, or give `--model gpt2.pt2`")
 }

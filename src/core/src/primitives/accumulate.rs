@@ -44,23 +44,26 @@ fn check(state: &State, step: &Step) -> Result<(), Refusal> {
         let message = format!("only the whole model can accumulate gradients, not `{}`", step.target.path);
         let problem = Problem::new(Code::NotTheModel, message, "a part of the model")
             .help("ask it of the parameter of `main`, once");
-        return Err(Refusal::Illegal(problem));
+        return Err(Refusal::illegal(problem));
     }
     if let Some(earlier) = state.earlier(&ACCUMULATE, |_| true) {
         let before = self::steps(earlier);
         let (code, message) = match before == steps {
             true => (Code::Repeated, "gradients are accumulated already".to_string()),
-            false => (Code::Contradiction, format!("gradients cannot be accumulated over {steps} steps and over {before}")),
+            false => {
+                (Code::Contradiction, format!("gradients cannot be accumulated over {steps} steps and over {before}"))
+            }
         };
         let problem = Problem::new(code, message, "for the second time");
-        return Err(Refusal::Illegal(problem.earlier(earlier.id, format!("over {before} steps here"))));
+        return Err(Refusal::illegal(problem.earlier(earlier.id, format!("over {before} steps here"))));
     }
     if i32::try_from(steps).is_err() || steps < 1 {
-        let problem = Problem::new(Code::BadValue, format!("cannot accumulate over {steps} steps"), "must be at least 1");
-        return Err(Refusal::Illegal(problem));
+        let problem =
+            Problem::new(Code::BadValue, format!("cannot accumulate over {steps} steps"), "must be at least 1");
+        return Err(Refusal::illegal(problem));
     }
     match state.sizes {
-        Some(sizes) if sizes.batch % steps != 0 => Err(Refusal::Illegal(indivisible(sizes.batch, steps))),
+        Some(sizes) if sizes.batch % steps != 0 => Err(Refusal::illegal(indivisible(sizes.batch, steps))),
         _ => Ok(()),
     }
 }

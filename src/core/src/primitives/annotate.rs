@@ -36,10 +36,11 @@ fn check(state: &State, step: &Step) -> Result<(), Refusal> {
     let key = step.arg("key").map(ToString::to_string).unwrap_or_default();
     let path = if step.target.path.is_empty() { "the model".to_string() } else { format!("`{}`", step.target.path) };
     let value = earlier.arg("value").map(ToString::to_string).unwrap_or_default();
-    let problem = |code, message| Problem::new(code, message, "for the second time").earlier(earlier.id, format!("{value} here"));
+    let problem =
+        |code, message| Problem::new(code, message, "for the second time").earlier(earlier.id, format!("{value} here"));
     Err(match earlier.arg("value") == step.arg("value") {
-        true => Refusal::NotApplicable(problem(Code::Repeated, format!("{path} has this value of {key} already"))),
-        false => Refusal::Illegal(problem(Code::Contradiction, format!("{path} has another value of {key} already"))),
+        true => Refusal::not_applicable(problem(Code::Repeated, format!("{path} has this value of {key} already"))),
+        false => Refusal::illegal(problem(Code::Contradiction, format!("{path} has another value of {key} already"))),
     })
 }
 

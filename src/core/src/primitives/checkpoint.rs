@@ -28,7 +28,7 @@ fn check(state: &State, step: &Step) -> Result<(), Refusal> {
     let Place::Module(id) = step.target.place else { return Ok(()) };
     let path = &step.target.path;
     if slapo_model::regions::calls(state.model, id).is_empty() {
-        return Err(Refusal::Illegal(never_runs(state.model.module(id))));
+        return Err(Refusal::illegal(never_runs(state.model.module(id))));
     }
     let covering = state.around(id).find(|module| is_checkpointed(state, *module));
     let Some(covering) = covering else { return Ok(()) };
@@ -46,7 +46,7 @@ fn check(state: &State, step: &Step) -> Result<(), Refusal> {
         Some(step) => problem.earlier(step.id, "checkpointed here"),
         None => problem,
     };
-    Err(Refusal::NotApplicable(problem))
+    Err(Refusal::not_applicable(problem))
 }
 
 fn is_checkpointed(state: &State, module: ModuleId) -> bool {

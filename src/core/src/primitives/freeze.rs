@@ -31,10 +31,10 @@ fn check(state: &State, step: &Step) -> Result<(), Refusal> {
     let trained: Vec<ParameterId> = below.into_iter().filter(|id| state.model.parameter(*id).trainable).collect();
     let Some(first) = trained.first() else {
         let message = format!("freezing {shown} changes nothing: it holds no trained parameter");
-        return Err(Refusal::NotApplicable(Problem::new(Code::NothingToFreeze, message, "nothing here is trained")));
+        return Err(Refusal::not_applicable(Problem::new(Code::NothingToFreeze, message, "nothing here is trained")));
     };
     if trained.iter().all(|id| state.effects.frozen.contains(id)) {
-        return Err(Refusal::NotApplicable(frozen_before(state, step, *first, &shown)));
+        return Err(Refusal::not_applicable(frozen_before(state, step, *first, &shown)));
     }
     let all = (0..state.model.parameters.len()).map(|i| ParameterId(i as u32));
     let mut left = all.filter(|id| state.model.parameter(*id).trainable && !state.effects.frozen.contains(id));
@@ -42,7 +42,7 @@ fn check(state: &State, step: &Step) -> Result<(), Refusal> {
         let message = format!("with {shown} frozen, no parameter is left to train");
         let problem = Problem::new(Code::NothingToTrain, message, "freezes the last trained parameter")
             .help("leave at least one parameter out");
-        return Err(Refusal::Illegal(problem));
+        return Err(Refusal::illegal(problem));
     }
     Ok(())
 }

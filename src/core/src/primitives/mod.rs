@@ -72,9 +72,9 @@ pub enum Class {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Refusal {
     /// Nothing would change: an error, except under `try`.
-    NotApplicable(Problem),
+    NotApplicable(Box<Problem>),
     /// An error always.
-    Illegal(Problem),
+    Illegal(Box<Problem>),
 }
 
 /// A refusal in words.
@@ -172,6 +172,16 @@ impl fmt::Debug for Primitive {
     }
 }
 
+impl Refusal {
+    fn not_applicable(problem: Problem) -> Refusal {
+        Refusal::NotApplicable(Box::new(problem))
+    }
+
+    fn illegal(problem: Problem) -> Refusal {
+        Refusal::Illegal(Box::new(problem))
+    }
+}
+
 impl Problem {
     pub fn new(code: Code, message: impl Into<String>, here: impl Into<String>) -> Problem {
         Problem { code, message: message.into(), here: here.into(), earlier: None, note: None, help: None }
@@ -192,7 +202,14 @@ impl Problem {
 
 impl<'m> State<'m> {
     pub fn new(model: &'m Model, sizes: Option<InputSizes>) -> State<'m> {
-        State { model, sizes, effects: Effects::default(), steps: Vec::new(), touched: BTreeSet::new(), on: BTreeMap::new() }
+        State {
+            model,
+            sizes,
+            effects: Effects::default(),
+            steps: Vec::new(),
+            touched: BTreeSet::new(),
+            on: BTreeMap::new(),
+        }
     }
 
     /// Carries out a step that was found legal.

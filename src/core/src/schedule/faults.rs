@@ -12,17 +12,27 @@ pub fn fault_diagnostic(fault: &Fault, model: &Model, checked: &Checked) -> Diag
     let asked = asked_to_accumulate(checked);
     match fault {
         Fault::Bind(error) => bind_diagnostic(error, checked),
-        Fault::Batch { batch, micro_batches } => at_step(indivisible(*batch, i64::from(*micro_batches)), asked, ""),
-        Fault::NotSeparable { refusal, node } => at_step(not_separable(refusal, node, model), asked, "asks for micro-batches"),
+        Fault::Batch { batch, micro_batches } => {
+            at_step(indivisible(*batch, i64::from(*micro_batches)), asked, "asks for them")
+        }
+        Fault::NotSeparable { refusal, node } => {
+            at_step(not_separable(refusal, node, model), asked, "asks for micro-batches")
+        }
         Fault::NotASum { what, layout } => at_step(not_a_sum(what, *layout, model), asked, "asks for micro-batches"),
         Fault::Derivative(error) => {
-            let message = format!("operator `{}`{} has no derivative: {}", error.node.name(), inside(&error.node, model), error.reason);
+            let message = format!(
+                "operator `{}`{} has no derivative: {}",
+                error.node.name(),
+                inside(&error.node, model),
+                error.reason
+            );
             let help = "freeze the parameters before it, or write the model without this operator";
             with_source(Diagnostic::error(Code::NoDerivative, message).help(help), &error.node, model, "computed here")
         }
         Fault::NothingToTrain => {
             let last = checked.steps.iter().rev().find(|step| step.primitive.name == "freeze");
-            let diagnostic = Diagnostic::error(Code::NothingToTrain, "the loss depends on no parameter that is trained");
+            let diagnostic =
+                Diagnostic::error(Code::NothingToTrain, "the loss depends on no parameter that is trained");
             at_step(diagnostic, last, "freezes the last one that it depended on")
         }
     }
@@ -54,7 +64,9 @@ pub fn import_diagnostic(error: &ImportError) -> Diagnostic {
         | ImportError::Malformed { .. } => Code::DamagedArchive,
         ImportError::Schema { .. } => Code::OtherSchema,
         ImportError::InPlace { .. } => Code::InPlace,
-        ImportError::HigherOrder { .. } | ImportError::Foreign { .. } | ImportError::Unsupported { .. } => Code::UnsupportedModel,
+        ImportError::HigherOrder { .. } | ImportError::Foreign { .. } | ImportError::Unsupported { .. } => {
+            Code::UnsupportedModel
+        }
         ImportError::MissingWeights { .. } => Code::MissingWeights,
         ImportError::DType { .. } => Code::ElementType,
         ImportError::NoLoss { .. } => Code::NoLoss,
@@ -62,7 +74,9 @@ pub fn import_diagnostic(error: &ImportError) -> Diagnostic {
     let diagnostic = Diagnostic::error(code, error.to_string());
     let diagnostic = error.advice().into_iter().fold(diagnostic, Diagnostic::help);
     match error.site() {
-        Some(Site { source: Some(line), .. }) => diagnostic.excerpt(&line.file, line.line, line.text.trim(), "written here"),
+        Some(Site { source: Some(line), .. }) => {
+            diagnostic.excerpt(&line.file, line.line, line.text.trim(), "written here")
+        }
         _ => diagnostic,
     }
 }

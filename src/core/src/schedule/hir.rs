@@ -7,8 +7,8 @@ use super::builtins::{Function, Query};
 use super::number::Number;
 use super::types::{Ty, Want};
 use crate::primitives::Primitive;
-use slapo_syntax::ast::BinaryOp;
 use slapo_syntax::Span;
+use slapo_syntax::ast::BinaryOp;
 use std::sync::Arc;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -108,7 +108,11 @@ pub enum StmtKind {
 
 #[derive(Clone, Debug)]
 pub enum Domain {
-    Range { start: Expr, end: Expr, inclusive: bool },
+    Range {
+        start: Expr,
+        end: Expr,
+        inclusive: bool,
+    },
     /// A list, a selection, or a module for its children.
     Values(Expr),
 }

@@ -44,12 +44,21 @@ fn whole(expander: &mut Expander, name: &str, number: Number, span: Span) -> Res
 }
 
 /// The size if the model accepts it; `Some(None)` where the model needs none.
-fn legal_size(expander: &mut Expander, name: &str, given: Result<Given, ()>, all: &LegalSizes, legal: Legal) -> Option<Option<i64>> {
+fn legal_size(
+    expander: &mut Expander,
+    name: &str,
+    given: Result<Given, ()>,
+    all: &LegalSizes,
+    legal: Legal,
+) -> Option<Option<i64>> {
     let given = given.ok()?;
+    let what = noun(name);
     let wrong = |size: i64| match legal {
         Legal::Absent => Some(format!("the model has no input with a {name} dimension")),
-        Legal::Static(fixed) if fixed != size => Some(format!("the model was exported with a fixed {name} of {fixed}, not {size}")),
-        Legal::Range(range) if !range.contains(size) => Some(format!("the model does not accept a {name} of {size}")),
+        Legal::Static(fixed) if fixed != size => {
+            Some(format!("the model was exported with a fixed {what} of {fixed}, not {size}"))
+        }
+        Legal::Range(range) if !range.contains(size) => Some(format!("the model does not accept a {what} of {size}")),
         Legal::Static(_) | Legal::Range(_) => None,
     };
     match (given, legal) {
@@ -58,7 +67,7 @@ fn legal_size(expander: &mut Expander, name: &str, given: Result<Given, ()>, all
             Some(message) => {
                 let diagnostic = Diagnostic::error(Code::IllegalSize, message);
                 let diagnostic = match span {
-                    Some(span) => diagnostic.primary(span, format!("legal here: {legal}")),
+                    Some(span) => diagnostic.primary(span, "not accepted"),
                     None => diagnostic,
                 };
                 expander.report.push(diagnostic.help(format!("legal here: {legal}")));
@@ -74,9 +83,12 @@ fn legal_size(expander: &mut Expander, name: &str, given: Result<Given, ()>, all
     }
 }
 
+fn noun(name: &str) -> &'static str {
+    if name == "batch" { "batch size" } else { "sequence length" }
+}
+
 fn missing(expander: &mut Expander, name: &str, legal: &LegalSizes) {
-    let what = if name == "batch" { "batch size" } else { "sequence length" };
-    let message = format!("the {what} of a step is not given");
+    let message = format!("the {} of a step is not given", noun(name));
     let example = match legal.seq {
         Legal::Range(_) => "input { batch = 8, seq = 64 }",
         _ => "input { batch = 8 }",

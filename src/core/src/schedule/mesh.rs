@@ -60,8 +60,8 @@ pub fn mesh(expander: &mut Expander) {
         return;
     }
     let others = expander.mesh.axes.iter().enumerate();
-    let others = others.filter(|(at, _)| autos.iter().all(|(auto, _)| auto != at)).map(|(_, axis)| axis.size);
-    let product = others.fold(Some(1_i64), |product, size| product?.checked_mul(size)).filter(|world| *world <= LARGEST_WORLD);
+    let mut others = others.filter(|(at, _)| autos.iter().all(|(auto, _)| auto != at)).map(|(_, axis)| axis.size);
+    let product = others.try_fold(1_i64, i64::checked_mul).filter(|world| *world <= LARGEST_WORLD);
     match (product, autos.first()) {
         // A size that is wrong was reported.
         (Some(0), _) => {}
@@ -76,7 +76,8 @@ pub fn mesh(expander: &mut Expander) {
 }
 
 fn size(expander: &mut Expander, axis: &str, number: Number, span: Span) -> i64 {
-    let size = number.whole().and_then(|size| i64::try_from(size).ok()).filter(|size| (1..=LARGEST_WORLD).contains(size));
+    let size =
+        number.whole().and_then(|size| i64::try_from(size).ok()).filter(|size| (1..=LARGEST_WORLD).contains(size));
     size.unwrap_or_else(|| {
         let message = format!("axis `{axis}` cannot have size {number}");
         let diagnostic = Diagnostic::error(Code::AxisSize, message)

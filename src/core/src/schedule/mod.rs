@@ -12,6 +12,7 @@ mod input;
 mod mesh;
 mod nearest;
 mod number;
+mod replay;
 mod report;
 mod resolve;
 mod roles;
@@ -23,8 +24,9 @@ mod value;
 pub use faults::{bind_diagnostic, fault_diagnostic, import_diagnostic};
 pub use mesh::{Axis, Mesh};
 pub use number::{ArithmeticError, Number};
+pub use replay::{Recorded, ReplayError, replay};
 pub use select::{Place, Point, Port};
-pub use steps::{Argument, Chain, Frame, FrameKind, Recorded, ReplayError, Site, Step, Target, replay, to_json};
+pub use steps::{Argument, Chain, Frame, FrameKind, Site, Step, Target, to_json};
 pub use types::{Kind, Want};
 
 use crate::compile::Effects;
@@ -138,7 +140,7 @@ fn checked(
     model: Option<&Model>,
     overrides: &Overrides,
 ) -> Checked {
-    let resolve::Resolved { hir, report } = resolve::resolve(files, file, parse);
+    let resolve::Resolved { hir, report } = resolve::resolve(files, parse);
     let mut expander = Expander::new(files, file, &hir, model, overrides, report);
     expander.is_broken = !parse.is_ok();
     mesh::mesh(&mut expander);

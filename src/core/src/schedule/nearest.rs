@@ -3,11 +3,20 @@
 /// At most three names close to `wanted`, closest first; none where nothing is close.
 pub fn nearest<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     const SHOWN: usize = 3;
-    let limit = (wanted.chars().count() / 3).clamp(1, 3);
+    let length = wanted.chars().count();
+    let limit = length.div_ceil(3).min(3);
     let mut close: Vec<(usize, &str)> = Vec::new();
     for name in known {
         let distance = match name.eq_ignore_ascii_case(wanted) {
             true => 0,
+            // Short names are all near each other: only two letters in the wrong order count.
+            false if length < 3 => {
+                if wanted.chars().rev().eq(name.chars()) {
+                    1
+                } else {
+                    continue;
+                }
+            }
             false => distance(wanted, name, limit),
         };
         if distance <= limit && close.iter().all(|(_, seen)| *seen != name) {

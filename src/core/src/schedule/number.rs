@@ -49,7 +49,7 @@ impl Number {
         let digits: i128 = format!("{whole}{fraction}").parse().map_err(|_| Overflow)?;
         let exponent: i128 = exponent.parse().map_err(|_| Overflow)?;
         let power = exponent.checked_sub(fraction.len() as i128).ok_or(Overflow)?;
-        Number::from(digits).mul(Number::from(10_i128).pow(Number::from(power))?)
+        Number::from(digits).checked_mul(Number::from(10_i128).checked_pow(Number::from(power))?)
     }
 
     pub fn is_whole(self) -> bool {
@@ -61,39 +61,35 @@ impl Number {
         self.is_whole().then_some(self.numerator)
     }
 
-    pub fn add(self, other: Number) -> Result {
+    pub fn checked_add(self, other: Number) -> Result {
         let left = times(self.numerator, other.denominator)?;
         let right = times(other.numerator, self.denominator)?;
         Number::new(left.checked_add(right).ok_or(Overflow)?, times(self.denominator, other.denominator)?)
     }
 
-    pub fn sub(self, other: Number) -> Result {
-        self.add(other.neg())
+    pub fn checked_sub(self, other: Number) -> Result {
+        self.checked_add(-other)
     }
 
-    pub fn neg(self) -> Number {
-        Number { numerator: -self.numerator, ..self }
-    }
-
-    pub fn mul(self, other: Number) -> Result {
+    pub fn checked_mul(self, other: Number) -> Result {
         Number::new(times(self.numerator, other.numerator)?, times(self.denominator, other.denominator)?)
     }
 
-    pub fn div(self, other: Number) -> Result {
-        self.mul(Number::new(other.denominator, other.numerator)?)
+    pub fn checked_div(self, other: Number) -> Result {
+        self.checked_mul(Number::new(other.denominator, other.numerator)?)
     }
 
     /// The remainder, with the divisor's sign.
-    pub fn rem(self, other: Number) -> Result {
-        let quotient = self.div(other)?.floor();
-        self.sub(quotient.mul(other)?)
+    pub fn checked_rem(self, other: Number) -> Result {
+        let quotient = self.checked_div(other)?.floor();
+        self.checked_sub(quotient.checked_mul(other)?)
     }
 
-    pub fn pow(self, exponent: Number) -> Result {
+    pub fn checked_pow(self, exponent: Number) -> Result {
         let mut exponent = exponent.whole().ok_or(FractionalExponent)?;
         let mut base = self;
         if exponent < 0 {
-            base = Number::ONE.div(self)?;
+            base = Number::ONE.checked_div(self)?;
             exponent = exponent.checked_neg().ok_or(Overflow)?;
         }
         if base.is_whole() && base.numerator.abs() <= 1 {
@@ -102,11 +98,11 @@ impl Number {
         let mut result = Number::ONE;
         while exponent > 0 {
             if exponent % 2 == 1 {
-                result = result.mul(base)?;
+                result = result.checked_mul(base)?;
             }
             exponent /= 2;
             if exponent > 0 {
-                base = base.mul(base)?;
+                base = base.checked_mul(base)?;
             }
         }
         Ok(result)
@@ -117,11 +113,19 @@ impl Number {
     }
 
     pub fn ceil(self) -> Number {
-        self.neg().floor().neg()
+        -(-self).floor()
     }
 
     pub fn abs(self) -> Number {
         Number { numerator: self.numerator.abs(), ..self }
+    }
+}
+
+impl std::ops::Neg for Number {
+    type Output = Number;
+
+    fn neg(self) -> Number {
+        Number { numerator: -self.numerator, ..self }
     }
 }
 

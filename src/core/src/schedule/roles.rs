@@ -29,7 +29,8 @@ const LINEAR: &[&str] = &["Linear", "NonDynamicallyQuantizableLinear", "Conv1D"]
 
 /// Roles of the first dimensions of `parameter` in a module of short class `class`; empty where none are known.
 pub fn roles(class: &str, parameter: &str) -> &'static [&'static str] {
-    let fits = |row: &str| row == class || class.strip_suffix(row).is_some_and(|family| !family.is_empty() && is_family(row));
+    let fits =
+        |row: &str| row == class || class.strip_suffix(row).is_some_and(|family| !family.is_empty() && is_family(row));
     ROLES.iter().find(|(row, name, _)| *name == parameter && fits(row)).map_or(&[], |(.., roles)| *roles)
 }
 

@@ -16,8 +16,16 @@ use std::collections::BTreeSet;
 pub enum Place {
     Module(ModuleId),
     /// By its owner on the path used, and its position among the owner's parameters.
-    Parameter { module: ModuleId, slot: u32, id: ParameterId },
-    Buffer { module: ModuleId, slot: u32, id: BufferId },
+    Parameter {
+        module: ModuleId,
+        slot: u32,
+        id: ParameterId,
+    },
+    Buffer {
+        module: ModuleId,
+        slot: u32,
+        id: BufferId,
+    },
 }
 
 /// A use of a value: on the border of a module, or of a parameter.

@@ -181,7 +181,9 @@ impl Want {
     /// Whether an argument of type `ty` can be right, a selection that is taken element by element included.
     pub fn accepts(&self, ty: &Ty) -> bool {
         match (ty, self.list) {
-            (ty, false) => self.kind.accepts(ty) || ty.element().is_some_and(|one| ty.is_selection() && self.kind.accepts(&one)),
+            (ty, false) => {
+                self.kind.accepts(ty) || ty.element().is_some_and(|one| ty.is_selection() && self.kind.accepts(&one))
+            }
             // A module used as a list is its children.
             (Ty::Place(kind), true) => *kind != PlaceKind::Tensor && self.kind.is_place(),
             (ty, true) => *ty == Ty::Any || ty.element().is_some_and(|one| self.kind.accepts(&one)),

@@ -140,12 +140,28 @@ fn statements() {
         ("marks(h, from: 2)", &["annotate transformer.h.2"]),
         ("marks(h[..2], from: 1)", &["annotate transformer.h.1"]),
         ("marks([h[0], m.lm_head])", &["annotate transformer.h.0", "annotate lm_head"]),
-        ("tensor(m.transformer.ln_f.{weight, bias})", &["annotate transformer.ln_f.weight", "annotate transformer.ln_f.bias"]),
-        ("h.*.mlp.act?.annotate(\"x\", 1)", &["annotate transformer.h.0.mlp.act", "annotate transformer.h.1.mlp.act", "annotate transformer.h.2.mlp.act"]),
-        ("m.transformer.*.weight?.freeze()", &["freeze transformer.wte.weight", "freeze transformer.wpe.weight", "freeze transformer.ln_f.weight"]),
+        (
+            "tensor(m.transformer.ln_f.{weight, bias})",
+            &["annotate transformer.ln_f.weight", "annotate transformer.ln_f.bias"],
+        ),
+        (
+            "h.*.mlp.act?.annotate(\"x\", 1)",
+            &[
+                "annotate transformer.h.0.mlp.act",
+                "annotate transformer.h.1.mlp.act",
+                "annotate transformer.h.2.mlp.act",
+            ],
+        ),
+        (
+            "m.transformer.*.weight?.freeze()",
+            &["freeze transformer.wte.weight", "freeze transformer.wpe.weight", "freeze transformer.ln_f.weight"],
+        ),
         // What is tried and not applicable changes nothing, also in the middle of a schedule.
         ("try m.lm_head.bias?.freeze()\nh[0].freeze()", &["freeze transformer.h.0"]),
-        ("h[1].freeze()\ntry h.*.freeze()", &["freeze transformer.h.1", "freeze transformer.h.0", "freeze transformer.h.2"]),
+        (
+            "h[1].freeze()\ntry h.*.freeze()",
+            &["freeze transformer.h.1", "freeze transformer.h.0", "freeze transformer.h.2"],
+        ),
         ("require len(h) == 3\nm.accumulate(steps: 8)", &["accumulate "]),
     ];
     for (body, expected) in cases {

@@ -1,6 +1,7 @@
 //! From a schedule's text to steps, and what the user is told on the way.
 
 mod expansion;
+mod faults;
 mod pages;
 mod robust;
 mod steps;

@@ -11,6 +11,10 @@ fn codes() -> impl Iterator<Item = Code> {
     Code::ALL.iter().copied().filter(|code| FAMILIES.contains(&code.family()))
 }
 
+/// Codes whose cause is in a model of which no small archive is at hand; their messages are tested in `faults`.
+const WITHOUT_EXAMPLE: [Code; 5] =
+    [Code::NotASum, Code::NoDerivative, Code::UnsupportedModel, Code::ElementType, Code::NoLoss];
+
 /// The text of the fenced block with this info string.
 fn block<'p>(page: &'p str, info: &str) -> Option<&'p str> {
     let start = page.find(&format!("```{info}\n"))? + info.len() + 4;
@@ -21,7 +25,7 @@ fn block<'p>(page: &'p str, info: &str) -> Option<&'p str> {
 #[test]
 fn examples_are_true() {
     let mut wrong = String::new();
-    for code in codes() {
+    for code in codes().filter(|code| !WITHOUT_EXAMPLE.contains(code)) {
         let page = code.page();
         let fail = block(page, "slapo,fail").unwrap_or_else(|| panic!("{code} has no failing example"));
         let ok = block(page, "slapo,ok").unwrap_or_else(|| panic!("{code} has no repaired example"));
@@ -78,7 +82,8 @@ fn the_library_is_in_order() {
         for schedule in parsed.file().schedules() {
             let name = schedule.name().unwrap().text();
             let docs = schedule.docs().unwrap_or_else(|| panic!("{module}.{name} is not documented"));
-            let call = docs.lines().find(|line| line.starts_with("    ")).unwrap_or_else(|| panic!("{name} shows no call"));
+            let call =
+                docs.lines().find(|line| line.starts_with("    ")).unwrap_or_else(|| panic!("{name} shows no call"));
             let example = format!(
                 "use std.{module}.{name}\ninput {{ batch = 8, seq = 64 }}\nschedule main(m: GPT2LMHeadModel) {{\n{call}\n}}\n"
             );

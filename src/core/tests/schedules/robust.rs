@@ -53,7 +53,10 @@ fn every_schedule_on_every_model() {
 fn mutations() {
     let model = gpt2();
     let texts = texts();
-    let words = ["(", ")", "{", "}", "[", "]", ".", "..", ",", ":", "=", "\"", "0", "-1", "m", "for ", "if ", "in ", "try ", "let ", "^", "\n", "é"];
+    let words = [
+        "(", ")", "{", "}", "[", "]", ".", "..", ",", ":", "=", "\"", "0", "-1", "m", "for ", "if ", "in ", "try ",
+        "let ", "^", "\n", "é",
+    ];
     let mut random = Random(0x5eed);
     for _ in 0..1500 {
         let mut text = texts[random.next(texts.len())].clone();
@@ -106,7 +109,8 @@ fn main_with(body: &str) -> String {
 fn deep_nesting() {
     let model = gpt2();
     for depth in [30, 200, 300, 10_000] {
-        let wrap = |open: &str, inside: &str, close: &str| format!("{}{inside}{}", open.repeat(depth), close.repeat(depth));
+        let wrap =
+            |open: &str, inside: &str, close: &str| format!("{}{inside}{}", open.repeat(depth), close.repeat(depth));
         let expressions = [
             wrap("(", "1", ")"),
             wrap("[", "1", "]"),
@@ -149,7 +153,8 @@ fn deep_calls_with_deep_blocks() {
 #[test]
 fn too_much_work() {
     let model = gpt2();
-    let doubling: String = (0..40).map(|i| format!("schedule f{i}(m: Module) {{\n    f{}(m)\n    f{0}(m)\n}}\n", i + 1)).collect();
+    let doubling: String =
+        (0..40).map(|i| format!("schedule f{i}(m: Module) {{\n    f{}(m)\n    f{0}(m)\n}}\n", i + 1)).collect();
     let cases = [
         main_with("f0(m)") + &doubling + "schedule f40(m: Module) { }\n",
         main_with("for i in 0..10 ^ 30 { for j in 0..i { } }"),

@@ -35,7 +35,11 @@ schedule main(m: GPT2LMHeadModel) {
 fn listing() {
     let run = run("list", SCHEDULE);
     assert_eq!(run.rendered(), "");
-    let skipped = run.checked.skipped.iter().map(|skipped| format!("not applied: {} ({}), {}", skipped.what, skipped.reason, skipped.site));
+    let skipped = run
+        .checked
+        .skipped
+        .iter()
+        .map(|skipped| format!("not applied: {} ({}), {}", skipped.what, skipped.reason, skipped.site));
     let text: Vec<String> = run.steps().into_iter().chain(skipped).collect();
     insta::assert_snapshot!("listing", text.join("\n"));
     insta::assert_snapshot!("json", to_json(&run.checked.steps).unwrap());
@@ -64,13 +68,19 @@ fn replay_refuses_what_does_not_fit() {
     let name = || "steps".to_string();
     assert!(matches!(refused("[{]".into()), ReplayError::Json(_)));
     assert_eq!(refused(step("thaw", "", "")), ReplayError::Primitive { step: 7, name: "thaw".into() });
-    assert_eq!(refused(step("freeze", "transformer.x", "")), ReplayError::Target { step: 7, path: "transformer.x".into() });
+    assert_eq!(
+        refused(step("freeze", "transformer.x", "")),
+        ReplayError::Target { step: 7, path: "transformer.x".into() }
+    );
     assert_eq!(
         refused(step("checkpoint", "lm_head.weight", "")),
         ReplayError::Target { step: 7, path: "lm_head.weight".into() }
     );
     assert_eq!(refused(step("accumulate", "", "")), ReplayError::Argument { step: 7, name: name() });
-    assert_eq!(refused(step("accumulate", "", r#"["steps", {"text": "2"}]"#)), ReplayError::Argument { step: 7, name: name() });
+    assert_eq!(
+        refused(step("accumulate", "", r#"["steps", {"text": "2"}]"#)),
+        ReplayError::Argument { step: 7, name: name() }
+    );
     assert_eq!(
         refused(step("freeze", "lm_head", r#"["steps", {"int": 2}]"#)),
         ReplayError::Argument { step: 7, name: name() }
@@ -116,4 +126,13 @@ fn what_is_left_untouched() {
     );
     let names: Vec<&str> = run.checked.untouched.iter().map(|id| model.parameter(*id).names[0].as_str()).collect();
     assert_eq!(names, ["transformer.wte.weight", "transformer.ln_f.weight", "transformer.ln_f.bias"]);
+}
+
+/// The example's schedules are right, and compile.
+#[test]
+fn examples() {
+    for (stem, text) in crate::support::schedules("examples/gpt2") {
+        let run = run(&stem, &text).compiled();
+        assert_eq!(run.rendered(), "", "{stem}");
+    }
 }

@@ -14,11 +14,11 @@ fn messages() {
         let run = run(&stem, &text);
         settings.bind(|| insta::assert_snapshot!(stem.as_str(), run.rendered()));
         let marks = text.lines().enumerate().filter(|(_, line)| line.contains("#!"));
-        let marked: Vec<u32> = marks
-            .flat_map(|(at, line)| vec![at as u32 + 1; if line.ends_with("twice") { 2 } else { 1 }])
-            .collect();
+        let marked: Vec<u32> =
+            marks.flat_map(|(at, line)| vec![at as u32 + 1; if line.ends_with("twice") { 2 } else { 1 }]).collect();
         if run.lines() != marked {
-            failures += &format!("{stem}: errors in lines {:?}, marked are {marked:?}\n{}\n", run.lines(), run.rendered());
+            failures +=
+                &format!("{stem}: errors in lines {:?}, marked are {marked:?}\n{}\n", run.lines(), run.rendered());
         }
     }
     assert!(failures.is_empty(), "{failures}");

@@ -70,7 +70,7 @@ fn list() -> String {
     text
 }
 
-fn unknown(topic: &str) -> Failure {
+fn unknown(topic: &str) -> Box<Failure> {
     let failure = Failure::not_done(format!("there is no code and no primitive `{topic}`"));
     let names: Vec<&str> = primitives::ALL.iter().map(|p| p.name).collect();
     failure

@@ -35,8 +35,9 @@ pub fn run(args: &Train, out: &Output) -> Result<Exit> {
     out.note(&announcement(&plan, args));
     let mut training = Training::new(out, plan, args.log.as_deref())?;
     let job = job(args, &ready, compiled.program)?;
-    let mut worker = Worker::start(&worker.path, &job)?;
+    let mut worker = Worker::start(&worker.path)?;
     let interrupted = worker.stop_on_interrupt()?;
+    worker.give(&job)?;
     let mut ended = None;
     while let Some(event) = worker.next()? {
         match event {
@@ -142,13 +143,13 @@ fn done(training: &Training, steps: u64) -> String {
     format!("{} of {} done", training.steps_done(), counted(steps as usize, "step"))
 }
 
-fn stopped(training: &Training, steps: u64) -> Failure {
+fn stopped(training: &Training, steps: u64) -> Box<Failure> {
     training.clear();
     Failure::new(Exit::Interrupted, format!("interrupted: the worker is stopped, {}", done(training, steps)))
 }
 
 /// The worker's own account, with the model's line where it is known.
-fn failure(event: &Event, model: &Model, said: &[String]) -> Failure {
+fn failure(event: &Event, model: &Model, said: &[String]) -> Box<Failure> {
     let Event::Failed { kind, message, function, instruction, operator, shapes, module, source } = event else {
         return Failure::new(Exit::WorkerFailed, "the worker failed");
     };
@@ -184,7 +185,7 @@ fn excerpt(model: &Model, place: &str) -> Option<ModelExcerpt> {
     Some(ModelExcerpt { file: file.to_owned(), line, source, label: String::new() })
 }
 
-fn died(training: &Training, ending: Ending, said: &[String], steps: u64) -> Failure {
+fn died(training: &Training, ending: Ending, said: &[String], steps: u64) -> Box<Failure> {
     training.clear();
     let failure = Failure::new(Exit::WorkerFailed, format!("the worker {ending}, {}", done(training, steps)));
     let failure = with_last_words(failure, said);
@@ -194,7 +195,7 @@ fn died(training: &Training, ending: Ending, said: &[String], steps: u64) -> Fai
     }
 }
 
-fn with_last_words(failure: Failure, said: &[String]) -> Failure {
+fn with_last_words(failure: Box<Failure>, said: &[String]) -> Box<Failure> {
     if said.is_empty() {
         return failure;
     }

@@ -1,11 +1,11 @@
 //! Calls: schedules are inlined, primitives become steps.
 
+use super::super::Skipped;
 use super::super::hir::{Call, Callee, Expr, ScheduleId};
 use super::super::select::Place;
 use super::super::steps::{Argument, FrameKind, Step, Target};
 use super::super::types::{Kind, Want};
 use super::super::value::Value;
-use super::super::Skipped;
 use super::{DEEPEST_CALL, Eval, Expander, Stop};
 use crate::primitives::{Primitive, Receiver};
 use slapo_syntax::{Code, Diagnostic, Span};
@@ -23,7 +23,13 @@ impl<'a> Expander<'a> {
 
     // ---- primitives
 
-    fn primitive(&mut self, primitive: &'static Primitive, receiver: &'a Expr, call: &'a Call, is_tried: bool) -> Eval<()> {
+    fn primitive(
+        &mut self,
+        primitive: &'static Primitive,
+        receiver: &'a Expr,
+        call: &'a Call,
+        is_tried: bool,
+    ) -> Eval<()> {
         let places = match self.tried(is_tried, false, call.span, |this| this.filled(receiver))? {
             Some(Value::Place(place)) => vec![place],
             Some(Value::Places(selection)) => selection.places.clone(),
@@ -51,7 +57,8 @@ impl<'a> Expander<'a> {
         for place in places {
             self.work(call.span)?;
             let args = args.clone();
-            let stop = self.tried(is_tried, false, call.span, |this| this.step(primitive, place, receiver.span, args, call.span));
+            let stop = self
+                .tried(is_tried, false, call.span, |this| this.step(primitive, place, receiver.span, args, call.span));
             match stop {
                 Ok(_) | Err(Stop::Reported) => {}
                 Err(stop) => return Err(stop),
@@ -88,7 +95,13 @@ impl<'a> Expander<'a> {
     }
 
     fn wrong_target(&mut self, primitive: &Primitive, place: Place, span: Span) -> Stop {
-        let message = format!("`{}` is asked of {}, but {} is {}", primitive.name, primitive.receiver, self.path(place), place.noun());
+        let message = format!(
+            "`{}` is asked of {}, but {} is {}",
+            primitive.name,
+            primitive.receiver,
+            self.path(place),
+            place.noun()
+        );
         let diagnostic = Diagnostic::error(Code::WrongType, message).primary(span, place.noun());
         let names = self.model.map(|model| place.names(model)).unwrap_or_default();
         let diagnostic = match primitive.receiver {
@@ -174,7 +187,13 @@ impl<'a> Expander<'a> {
     // ---- try
 
     /// Does something; where it is tried and not applicable, `None` is given. Work of several steps is undone then.
-    fn tried<T>(&mut self, is_tried: bool, undoes: bool, span: Span, work: impl FnOnce(&mut Self) -> Eval<T>) -> Eval<Option<T>> {
+    fn tried<T>(
+        &mut self,
+        is_tried: bool,
+        undoes: bool,
+        span: Span,
+        work: impl FnOnce(&mut Self) -> Eval<T>,
+    ) -> Eval<Option<T>> {
         if !is_tried {
             return work(self).map(Some);
         }

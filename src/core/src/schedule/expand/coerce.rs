@@ -1,10 +1,10 @@
 //! Values given where a type is declared.
 
+use super::super::builtins::WORDS;
 use super::super::select::Place;
 use super::super::steps::Argument;
 use super::super::types::{Kind, Want};
 use super::super::value::Value;
-use super::super::builtins::WORDS;
 use super::{Eval, Expander, Stop, list};
 use slapo_model::Model;
 use slapo_syntax::{Code, Diagnostic, Span};
@@ -37,8 +37,9 @@ impl Expander<'_> {
             (Kind::Dim | Kind::DType | Kind::Order, Value::Word(_)) | (Kind::Groups, Value::List(_)) => Ok(value),
             _ => {
                 let shown = self.show(&value);
-                let diagnostic = Diagnostic::error(Code::WrongType, format!("`{name}` of `{callee}` takes {want}, not {shown}"))
-                    .primary(span, shown);
+                let diagnostic =
+                    Diagnostic::error(Code::WrongType, format!("`{name}` of `{callee}` takes {want}, not {shown}"))
+                        .primary(span, shown);
                 Err(self.fail(diagnostic))
             }
         }
@@ -86,7 +87,9 @@ impl Expander<'_> {
             Value::Number(number) => whole(*number).map_or(Argument::Number(*number), Argument::Int),
             Value::Bool(value) => Argument::Bool(*value),
             Value::Text(text) => Argument::Text(text.to_string()),
-            Value::Word(word) => Argument::Word(WORDS.get(*word as usize).map_or(String::new(), |word| word.name.to_string())),
+            Value::Word(word) => {
+                Argument::Word(WORDS.get(*word as usize).map_or(String::new(), |word| word.name.to_string()))
+            }
             Value::Axis(_) => Argument::Axis(self.show(value)),
             Value::List(values) => Argument::List(values.iter().map(|value| self.argument(value)).collect()),
             Value::Places(selection) => {

@@ -41,7 +41,7 @@ impl Expander<'_> {
             let what = what(step.primitive, &step.target.path);
             return Stop::NotApplicable { what, reason: problem.message };
         }
-        let Problem { code, message, here, earlier, note, help } = problem;
+        let Problem { code, message, here, earlier, note, help } = *problem;
         let mut diagnostic = Diagnostic::error(code, message).primary(step.site.span, here);
         let earlier = earlier.and_then(|(id, what)| {
             let step = self.state.as_ref()?.steps.iter().find(|step| step.id == id)?;
@@ -62,7 +62,8 @@ impl Expander<'_> {
         note: impl Fn(&Self) -> Option<String>,
     ) -> Eval<T> {
         result.map_err(|error| {
-            let mut diagnostic = Diagnostic::error(Code::Arithmetic, error.to_string()).primary(span, "cannot be computed");
+            let mut diagnostic =
+                Diagnostic::error(Code::Arithmetic, error.to_string()).primary(span, "cannot be computed");
             diagnostic.notes.extend(note(self));
             self.fail(diagnostic)
         })

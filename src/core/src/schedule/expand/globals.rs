@@ -61,6 +61,10 @@ impl Expander<'_> {
             return Ok(());
         }
         let message = format!("knob `{name}` starts as {}, which it may not be", self.show(value));
-        Err(self.fail(Diagnostic::error(Code::BadValue, message).primary(span, "not in its domain").help(format!("legal here: {legal}"))))
+        Err(self.fail(
+            Diagnostic::error(Code::BadValue, message)
+                .primary(span, "not in its domain")
+                .help(format!("legal here: {legal}")),
+        ))
     }
 }

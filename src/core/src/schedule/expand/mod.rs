@@ -113,7 +113,9 @@ impl<'a> Expander<'a> {
         let main = self.hir.schedule(main);
         let ([param], false) = (main.params.as_slice(), main.is_recursive) else { return };
         let root = Place::Module(ModuleId(0));
-        let Ok(root) = self.coerce(Value::Place(root), &param.want, param.span, &main.name, &param.name) else { return };
+        let Ok(root) = self.coerce(Value::Place(root), &param.want, param.span, &main.name, &param.name) else {
+            return;
+        };
         self.frame = vec![None; main.locals as usize];
         self.frame[0] = Some(root);
         // Whatever stops it was reported.
@@ -172,14 +174,7 @@ impl<'a> Expander<'a> {
         }
     }
 
-    fn for_stmt(
-        &mut self,
-        local: LocalId,
-        name: &str,
-        head: Span,
-        domain: &'a Domain,
-        body: &'a Block,
-    ) -> Eval<()> {
+    fn for_stmt(&mut self, local: LocalId, name: &str, head: Span, domain: &'a Domain, body: &'a Block) -> Eval<()> {
         let around = self.chain.clone();
         let site = self.site(head);
         let mut turns = self.turns(domain)?;
@@ -292,12 +287,10 @@ enum Turns {
 impl Turns {
     fn next(&mut self) -> Option<Value> {
         match self {
-            Turns::Range { next, end } => {
-                (*next < *end).then(|| {
-                    *next += 1;
-                    Value::Number((*next - 1).into())
-                })
-            }
+            Turns::Range { next, end } => (*next < *end).then(|| {
+                *next += 1;
+                Value::Number((*next - 1).into())
+            }),
             Turns::Values(values) => values.next(),
         }
     }

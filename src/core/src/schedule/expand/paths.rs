@@ -23,7 +23,8 @@ impl Expander<'_> {
         let Value::Places(selection) = &value else { return Ok(value) };
         let Some(missing) = &selection.missing else { return Ok(value) };
         let of = self.path(missing.of);
-        let diagnostic = Diagnostic::error(Code::NothingMatches, "this selector matches nothing").primary(expr.span, "matches nothing");
+        let diagnostic = Diagnostic::error(Code::NothingMatches, "this selector matches nothing")
+            .primary(expr.span, "matches nothing");
         let place = format!("{of} has no {}", some_of(&missing.names));
         let diagnostic = match missing.span == expr.span {
             true => diagnostic.note(place),
@@ -42,9 +43,7 @@ impl Expander<'_> {
             Value::List(list) => list.to_vec(),
             Value::Places(selection) => selection.places.iter().copied().map(Value::Place).collect(),
             Value::Points(points) => points.iter().copied().map(Value::Point).collect(),
-            Value::Place(Place::Module(_)) => {
-                self.places_of(value, span)?.into_iter().map(Value::Place).collect()
-            }
+            Value::Place(Place::Module(_)) => self.places_of(value, span)?.into_iter().map(Value::Place).collect(),
             other => return Err(self.unfit("a list", other, span)),
         })
     }
@@ -80,8 +79,11 @@ impl Expander<'_> {
     }
 
     fn below_tensor(&mut self, place: Place, span: Span) -> Stop {
-        let diagnostic = Diagnostic::error(Code::BelowTensor, format!("{} is {}: nothing is below it", self.path(place), place.noun()))
-            .primary(span, place.noun());
+        let diagnostic = Diagnostic::error(
+            Code::BelowTensor,
+            format!("{} is {}: nothing is below it", self.path(place), place.noun()),
+        )
+        .primary(span, place.noun());
         self.fail(diagnostic)
     }
 
@@ -139,7 +141,8 @@ impl Expander<'_> {
     fn nowhere_below(&mut self, from: &[Place], name: &PathName) -> Stop {
         let Some(model) = self.model else { return Stop::Reported };
         let all: Vec<&str> = from.iter().flat_map(|place| place.names(model)).collect();
-        let diagnostic = Diagnostic::error(Code::NoSuchName, format!("nothing here has a `{}`", name.name)).primary(name.span, "nowhere below");
+        let diagnostic = Diagnostic::error(Code::NoSuchName, format!("nothing here has a `{}`", name.name))
+            .primary(name.span, "nowhere below");
         let help = did_you_mean(&name.name, all.iter().copied());
         self.fail(help.into_iter().fold(diagnostic, Diagnostic::help))
     }
@@ -160,7 +163,13 @@ impl Expander<'_> {
         found.ok_or_else(|| self.no_position(number, elements.len(), receiver.span, position.span))
     }
 
-    pub(super) fn slice(&mut self, receiver: &Expr, start: Option<&Expr>, end: Option<&Expr>, span: Span) -> Eval<Value> {
+    pub(super) fn slice(
+        &mut self,
+        receiver: &Expr,
+        start: Option<&Expr>,
+        end: Option<&Expr>,
+        span: Span,
+    ) -> Eval<Value> {
         let value = self.value(receiver)?;
         let mut elements = self.elements(&value, receiver.span)?;
         let count = elements.len();
@@ -177,8 +186,9 @@ impl Expander<'_> {
         }
         let [start, end] = bounds;
         if start > end {
-            let diagnostic = Diagnostic::error(Code::OutOfRange, format!("the part from {start} to {end} ends before it starts"))
-                .primary(span, format!("of {count} elements"));
+            let diagnostic =
+                Diagnostic::error(Code::OutOfRange, format!("the part from {start} to {end} ends before it starts"))
+                    .primary(span, format!("of {count} elements"));
             return Err(self.fail(diagnostic));
         }
         elements.truncate(end);
@@ -199,9 +209,10 @@ impl Expander<'_> {
 
     fn no_position(&mut self, position: i128, count: usize, list: Span, span: Span) -> Stop {
         let elements = if count == 1 { "1 element".to_string() } else { format!("{count} elements") };
-        let diagnostic = Diagnostic::error(Code::OutOfRange, format!("there is no position {position} among {elements}"))
-            .primary(span, format!("position {position}"))
-            .secondary(list, elements);
+        let diagnostic =
+            Diagnostic::error(Code::OutOfRange, format!("there is no position {position} among {elements}"))
+                .primary(span, format!("position {position}"))
+                .secondary(list, elements);
         let diagnostic = match count {
             0 => diagnostic,
             _ => diagnostic.help(format!("positions are 0 to {}, from the end -1 to -{count}", count - 1)),

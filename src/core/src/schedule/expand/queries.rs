@@ -110,8 +110,9 @@ impl Expander<'_> {
                 other => other,
             });
         }
-        let diagnostic = Diagnostic::error(Code::WrongCount, format!("{wanted} elements are expected, but there are {found}"))
-            .primary(span, format!("selects {found}"));
+        let diagnostic =
+            Diagnostic::error(Code::WrongCount, format!("{wanted} elements are expected, but there are {found}"))
+                .primary(span, format!("selects {found}"));
         Err(self.fail(diagnostic))
     }
 
@@ -123,9 +124,10 @@ impl Expander<'_> {
         let dim = self.value(arg)?;
         let Value::Place(place) = value else { return Err(self.unfit("one parameter", value, from)) };
         let Some(shape) = place.shape(model) else {
-            let diagnostic = Diagnostic::error(Code::WrongType, format!("{} is a module, and has no size", self.path(*place)))
-                .primary(from, "a module")
-                .help("ask a parameter: `.weight.size(out)`");
+            let diagnostic =
+                Diagnostic::error(Code::WrongType, format!("{} is a module, and has no size", self.path(*place)))
+                    .primary(from, "a module")
+                    .help("ask a parameter: `.weight.size(out)`");
             return Err(self.fail(diagnostic));
         };
         let roles = place.roles(model);
@@ -207,23 +209,25 @@ impl Expander<'_> {
         let path = self.path(place);
         let (message, help) = match reason {
             NoPort::NeverRuns => (format!("{path} is never called: it has no {what}"), None),
-            NoPort::None => (
-                format!("no value with a gradient {verb} {path}"),
-                Some(format!("ports have numbers: `.{what}(0)`")),
-            ),
+            NoPort::None => {
+                (format!("no value with a gradient {verb} {path}"), Some(format!("ports have numbers: `.{what}(0)`")))
+            }
             NoPort::Several(names) => (
                 format!("several values with a gradient {} {path}", &verb[..verb.len() - 1]),
-                Some(format!("say which: by name, as in `.{what}(\"{}\")`; there are {}", names[0], listed(&names, "and"))),
+                Some(format!(
+                    "say which: by name, as in `.{what}(\"{}\")`; there are {}",
+                    names[0],
+                    listed(&names, "and")
+                )),
             ),
             NoPort::Number(0) => (format!("{path} has no {what}s"), None),
             NoPort::Number(count) => (
                 format!("{path} has {count} {what}s"),
                 Some(format!("ports are counted from 0, so up to `.{what}({})`", count - 1)),
             ),
-            NoPort::Name(names) => (
-                format!("no {what} of {path} has this name"),
-                Some(format!("there are {}", some_of(names))),
-            ),
+            NoPort::Name(names) => {
+                (format!("no {what} of {path} has this name"), Some(format!("there are {}", some_of(names))))
+            }
         };
         let diagnostic = Diagnostic::error(Code::NoSuchPort, message).primary(span, "no such point");
         self.fail(help.into_iter().fold(diagnostic, Diagnostic::help))

@@ -24,7 +24,7 @@ impl Expander<'_> {
             ExprKind::Word(word) => Value::Word(*word),
             ExprKind::Class(want) => Value::Class(Rc::new(want.clone())),
             ExprKind::List(elements) => self.list(elements, &expr.ty)?,
-            ExprKind::Neg(operand) => Value::Number(self.number(operand)?.neg()),
+            ExprKind::Neg(operand) => Value::Number(-self.number(operand)?),
             ExprKind::Not(operand) => Value::Bool(!self.truth(operand)?),
             ExprKind::Binary(op, left, right) => self.binary(*op, left, right, expr.span)?,
             ExprKind::Function(function, args) => self.function(*function, args)?,
@@ -32,7 +32,9 @@ impl Expander<'_> {
             ExprKind::Children(receiver) => self.wildcard(receiver, Place::children)?,
             ExprKind::Below(receiver) => self.wildcard(receiver, Place::below)?,
             ExprKind::Index(receiver, position) => self.index(receiver, position, expr)?,
-            ExprKind::Slice(receiver, start, end) => self.slice(receiver, start.as_deref(), end.as_deref(), expr.span)?,
+            ExprKind::Slice(receiver, start, end) => {
+                self.slice(receiver, start.as_deref(), end.as_deref(), expr.span)?
+            }
             ExprKind::Query(query, receiver, args) => self.query(*query, receiver, args, expr.span)?,
         })
     }
@@ -80,7 +82,8 @@ impl Expander<'_> {
     /// A value of a type that only the model could tell.
     pub(super) fn unfit(&mut self, wanted: &str, value: &Value, span: Span) -> Stop {
         let shown = self.show(value);
-        let diagnostic = Diagnostic::error(Code::WrongType, format!("{wanted} is wanted, not {shown}")).primary(span, shown);
+        let diagnostic =
+            Diagnostic::error(Code::WrongType, format!("{wanted} is wanted, not {shown}")).primary(span, shown);
         self.fail(diagnostic)
     }
 
@@ -129,12 +132,12 @@ impl Expander<'_> {
         }
         let (a, b) = (self.number(left)?, self.number(right)?);
         let result = match op {
-            BinaryOp::Add => a.add(b),
-            BinaryOp::Sub => a.sub(b),
-            BinaryOp::Mul => a.mul(b),
-            BinaryOp::Div => a.div(b),
-            BinaryOp::Rem => a.rem(b),
-            BinaryOp::Pow => a.pow(b),
+            BinaryOp::Add => a.checked_add(b),
+            BinaryOp::Sub => a.checked_sub(b),
+            BinaryOp::Mul => a.checked_mul(b),
+            BinaryOp::Div => a.checked_div(b),
+            BinaryOp::Rem => a.checked_rem(b),
+            BinaryOp::Pow => a.checked_pow(b),
             BinaryOp::Lt => return Ok(Value::Bool(a < b)),
             BinaryOp::Le => return Ok(Value::Bool(a <= b)),
             BinaryOp::Gt => return Ok(Value::Bool(a > b)),

@@ -174,7 +174,8 @@ impl Unit<'_, '_> {
             return None;
         }
         let given = formals.iter().zip(&values);
-        let missing: Vec<&Formal> = given.filter(|(f, value)| value.is_none() && !f.is_optional).map(|(f, _)| f).collect();
+        let missing: Vec<&Formal> =
+            given.filter(|(f, value)| value.is_none() && !f.is_optional).map(|(f, _)| f).collect();
         if !missing.is_empty() {
             self.missing(callee, call, declared, missing);
             return None;
@@ -218,18 +219,23 @@ impl Unit<'_, '_> {
                 count => format!("`{callee}` takes {count} arguments"),
             };
             let diagnostic = Diagnostic::error(Code::TooManyArguments, message).primary(arg.span(), "too many");
-            self.error(declared.into_iter().fold(diagnostic, |diagnostic, span| diagnostic.secondary(span, "declared here")));
+            self.error(
+                declared.into_iter().fold(diagnostic, |diagnostic, span| diagnostic.secondary(span, "declared here")),
+            );
         }
         None
     }
 
     fn missing(&mut self, callee: &str, call: Span, declared: Option<Span>, missing: Vec<&Formal>) {
         let names = some_of(missing.iter().map(|formal| formal.name));
-        let wants: Vec<String> = missing.iter().map(|formal| format!("`{}: …` ({})", formal.name, formal.want)).collect();
+        let wants: Vec<String> =
+            missing.iter().map(|formal| format!("`{}: …` ({})", formal.name, formal.want)).collect();
         let diagnostic = Diagnostic::error(Code::MissingArgument, format!("`{callee}` is called without {names}"))
             .primary(call, "an argument is missing")
             .help(format!("give {}", wants.join(" and ")));
-        self.error(declared.into_iter().fold(diagnostic, |diagnostic, span| diagnostic.secondary(span, "declared here")));
+        self.error(
+            declared.into_iter().fold(diagnostic, |diagnostic, span| diagnostic.secondary(span, "declared here")),
+        );
     }
 
     /// A call runs once per element of one selection; of two it could mean pairs or every combination.

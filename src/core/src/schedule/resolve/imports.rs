@@ -87,7 +87,7 @@ impl Resolver<'_> {
         self.library.insert(name.to_string(), None);
         let file = self.files.add(format!("std/{name}.slapo"), text);
         let parsed = parse(file, text);
-        let names = Rc::new(Unit::new(self, file, &parsed, false).items(&parsed));
+        let names = Rc::new(Unit::new(self, &parsed, false).items(&parsed));
         self.library.insert(name.to_string(), Some(names.clone()));
         Some(names)
     }

@@ -1,13 +1,12 @@
 //! Items: what a file declares, in the order it may be used.
 
 use super::super::builtins::{Function, find_word};
-use super::super::hir::{AxisDecl, AxisSize, Block, Domain, Entry, Global, GlobalId, Hir, LocalId, Param, Schedule, ScheduleId};
+use super::super::hir::{AxisDecl, AxisSize, Block, Domain, Entry, Global, GlobalId, Hir, Schedule, ScheduleId};
 use super::super::nearest::{did_you_mean, some_of};
-use super::super::types::{Field, Kind, Structure, Ty, Want};
-use super::{Local, Named, Names, Unit};
-use slapo_syntax::ast::{self, AstNode, Item, TypeRef};
+use super::super::types::Ty;
+use super::{Named, Names, Unit};
+use slapo_syntax::ast::{self, AstNode, Item};
 use slapo_syntax::{Code, Diagnostic, Parse, Span, SyntaxToken};
-use std::sync::Arc;
 
 impl Unit<'_, '_> {
     /// Everything in a file. Schedules see all of it; other items what stands above them.
@@ -199,10 +198,10 @@ impl Unit<'_, '_> {
     }
 
     fn axis_size(&mut self, entry: ast::Entry<'_>) -> AxisSize {
-        if let Some(ast::Expr::Name(name)) = entry.value() {
-            if name.text() == "auto" {
-                return AxisSize::Auto(name.span());
-            }
+        if let Some(ast::Expr::Name(name)) = entry.value()
+            && name.text() == "auto"
+        {
+            return AxisSize::Auto(name.span());
         }
         AxisSize::Given(self.number(entry.value(), entry.span()))
     }
@@ -241,164 +240,5 @@ impl Unit<'_, '_> {
                 );
             }
         }
-    }
-
-    // ---- types
-
-    fn structure(&mut self, item: ast::TypeDef<'_>) {
-        let Some(name) = item.name() else { return };
-        let fields = match item.ty() {
-            Some(TypeRef::Record(record)) => record.fields().filter_map(|field| self.field(field)).collect(),
-            Some(other) => {
-                self.error(
-                    Diagnostic::error(Code::WrongType, format!("`{}` lists no fields", name.text()))
-                        .primary(other.span(), "not a structure")
-                        .help(format!("`type {} = {{ weight: param, … }}`", name.text())),
-                );
-                Vec::new()
-            }
-            None => Vec::new(),
-        };
-        self.names.later.remove(name.text());
-        let taken = self.names.types.get(name.text()).map(|(_, span)| *span);
-        if let Some(first) = taken {
-            self.error(
-                Diagnostic::error(Code::NameTaken, format!("there is a type `{}` already", name.text()))
-                    .primary(name.span(), "declared again")
-                    .secondary(first, "declared here"),
-            );
-        } else if Kind::named(name.text()).is_some() {
-            self.error(
-                Diagnostic::error(Code::NameTaken, format!("`{}` is a type of the language", name.text()))
-                    .primary(name.span(), "cannot be declared"),
-            );
-        } else {
-            let structure = Arc::new(Structure { name: name.text().to_string(), fields });
-            self.names.types.insert(name.text().to_string(), (structure, name.span()));
-        }
-    }
-
-    fn field(&mut self, field: ast::RecordField<'_>) -> Option<Field> {
-        let name = field.name()?.text().to_string();
-        Some(Field { name, is_optional: field.is_optional(), want: self.want(field.ty()?) })
-    }
-
-    /// What a written type says. An unknown name is a class of the model, unless it looks like a type of the language.
-    pub(super) fn want(&mut self, ty: TypeRef<'_>) -> Want {
-        let any = Want::one(Kind::Module);
-        match ty {
-            TypeRef::Named(named) => {
-                let Some(name) = named.name() else { return any };
-                Want::one(self.named_type(name.text(), name.span()))
-            }
-            TypeRef::List(list) => match list.element() {
-                Some(element) => Want { list: true, ..self.want(element) },
-                None => Want { list: true, ..any },
-            },
-            // A structure in place is explained by the parser.
-            TypeRef::Record(_) => any,
-        }
-    }
-
-    pub(super) fn named_type(&mut self, name: &str, span: Span) -> Kind {
-        if let Some(kind) = Kind::named(name) {
-            return kind;
-        }
-        if let Some((structure, _)) = self.names.types.get(name) {
-            return Kind::Structure(structure.clone());
-        }
-        if let Some(below) = self.names.later.get(name).copied() {
-            self.error(
-                Diagnostic::error(Code::UsedBefore, format!("`{name}` is declared further below"))
-                    .primary(span, "used here")
-                    .secondary(below, "declared here")
-                    .help("move the declaration up"),
-            );
-        } else if name.starts_with(|c: char| c.is_lowercase()) && !self.is_excused(name) {
-            let known = Kind::NAMED.iter().map(|(name, _)| *name);
-            let help = did_you_mean(name, known.clone()).unwrap_or_else(|| format!("types are {}, and the classes of the model", some_of(known)));
-            self.error(
-                Diagnostic::error(Code::UnknownType, format!("there is no type `{name}`"))
-                    .primary(span, "unknown type")
-                    .help(help),
-            );
-            return Kind::Unknown;
-        }
-        Kind::Class(name.to_string())
-    }
-
-    // ---- schedules
-
-    fn signature(&mut self, id: ScheduleId, schedule: ast::Schedule<'_>) {
-        let mut params: Vec<Param> = Vec::new();
-        let is_broken = schedule.params().is_some_and(|list| list.syntax().descendants().any(|node| node.kind().is_error()));
-        for param in schedule.params().into_iter().flat_map(ast::ParamList::params) {
-            let Some(name) = param.name() else { continue };
-            let want = match param.ty() {
-                Some(ty) => self.want(ty),
-                None => {
-                    if !is_broken {
-                        self.untyped(name);
-                    }
-                    Want::one(Kind::Unknown)
-                }
-            };
-            let default = param.default().map(|value| self.given(&want, Some(value), param.span(), name.text()));
-            params.push(Param { name: name.text().to_string(), span: name.span(), want, default });
-        }
-        let is_entry = self.is_user && self.names.callables.get("main").is_some_and(|(main, _)| *main == id);
-        if is_entry && !is_broken {
-            self.entry_signature(&params, schedule);
-        }
-        self.resolver.hir.schedules[id.0 as usize].params = params;
-    }
-
-    fn untyped(&mut self, name: SyntaxToken<'_>) {
-        self.error(
-            Diagnostic::error(Code::MissingType, format!("parameter `{}` has no type", name.text()))
-                .primary(name.span(), "what may be given here?")
-                .help(format!("write `{}: Module`, or another type: {}", name.text(), some_of(Kind::NAMED.iter().map(|(name, _)| *name)))),
-        );
-    }
-
-    fn entry_signature(&mut self, params: &[Param], schedule: ast::Schedule<'_>) {
-        let is_module = |param: &Param| !param.want.list && matches!(param.want.kind, Kind::Module | Kind::Class(_) | Kind::Structure(_) | Kind::Unknown);
-        if matches!(params, [only] if is_module(only)) || schedule.params().is_none() {
-            return;
-        }
-        let span = schedule.params().map_or(schedule.span(), AstNode::span);
-        self.error(
-            Diagnostic::error(Code::WrongEntry, "`main` takes one parameter: the model")
-                .primary(span, "not one module")
-                .help("write `schedule main(m: Module)`; numbers to choose go into `knob`"),
-        );
-    }
-
-    fn body(&mut self, id: ScheduleId, schedule: ast::Schedule<'_>) {
-        let params = self.resolver.hir.schedule(id).params.clone();
-        self.locals.clear();
-        self.slots = 0;
-        self.current = Some(id);
-        self.names.excuses_all = schedule.params().is_none();
-        for param in params {
-            self.local(&param.name, param.span, param.want.ty());
-        }
-        let body = schedule.body().map(|body| self.block(body)).unwrap_or_default();
-        let known = &mut self.resolver.hir.schedules[id.0 as usize];
-        known.body = body;
-        known.locals = self.slots;
-        self.locals.clear();
-        self.current = None;
-        self.names.excuses_all = false;
-    }
-
-    /// Declares a name of the schedule at hand. Its slot exists even where the name may not be used.
-    pub(super) fn local(&mut self, name: &str, span: Span, ty: Ty) -> LocalId {
-        let id = LocalId(self.slots);
-        self.slots += 1;
-        if self.claim(name, span) {
-            self.locals.push(Local { name: name.to_string(), id, ty, span });
-        }
-        id
     }
 }

@@ -7,17 +7,20 @@
 
 mod calls;
 mod exprs;
+mod functions;
 mod imports;
 mod items;
 mod paths;
 mod recursion;
+mod schedules;
 mod stmts;
+mod types;
 
 use super::hir::{GlobalId, Hir, LocalId, ScheduleId};
 use super::report::Report;
 use super::types::{Structure, Ty};
 use slapo_syntax::ast::{AstNode, Item};
-use slapo_syntax::{Diagnostic, FileId, Parse, SourceMap, Span, SyntaxKind};
+use slapo_syntax::{Diagnostic, Parse, SourceMap, Span, SyntaxKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -28,15 +31,10 @@ pub struct Resolved {
 }
 
 /// Resolves a schedule and the library modules it uses.
-pub fn resolve(files: &mut SourceMap, file: FileId, parse: &Parse) -> Resolved {
-    let mut resolver = Resolver {
-        files,
-        hir: Hir::default(),
-        report: Report::default(),
-        library: BTreeMap::new(),
-        calls: Vec::new(),
-    };
-    let names = Unit::new(&mut resolver, file, parse, true).items(parse);
+pub fn resolve(files: &mut SourceMap, parse: &Parse) -> Resolved {
+    let mut resolver =
+        Resolver { files, hir: Hir::default(), report: Report::default(), library: BTreeMap::new(), calls: Vec::new() };
+    let names = Unit::new(&mut resolver, parse, true).items(parse);
     resolver.entry(&names, parse);
     recursion::refuse(&mut resolver.hir, &resolver.calls, &mut resolver.report);
     Resolved { hir: resolver.hir, report: resolver.report }
@@ -97,7 +95,7 @@ struct Local {
 }
 
 impl<'a, 'f> Unit<'a, 'f> {
-    fn new(resolver: &'a mut Resolver<'f>, file: FileId, parse: &Parse, is_user: bool) -> Unit<'a, 'f> {
+    fn new(resolver: &'a mut Resolver<'f>, parse: &Parse, is_user: bool) -> Unit<'a, 'f> {
         let mut names = Names::default();
         if !parse.is_ok() {
             names.excused = words_of_broken_text(parse);
@@ -129,7 +127,8 @@ impl Resolver<'_> {
             self.hir.entry = Some(*id);
             return;
         }
-        let is_broken = |schedule: slapo_syntax::ast::Schedule| schedule.params().is_none() || schedule.name().is_none();
+        let is_broken =
+            |schedule: slapo_syntax::ast::Schedule| schedule.params().is_none() || schedule.name().is_none();
         if names.excused.contains("main") || parse.file().schedules().any(is_broken) {
             return;
         }

@@ -72,7 +72,8 @@ impl Unit<'_, '_> {
         let span = index.span();
         let receiver = self.list_like(index.receiver(), span);
         let position = self.expr(index.index(), span);
-        let position = self.expect_type(position, |ty| ty.is_number() || *ty == Ty::Text, "a position or a name is wanted");
+        let position =
+            self.expect_type(position, |ty| ty.is_number() || *ty == Ty::Text, "a position or a name is wanted");
         if receiver.is_error() || position.is_error() {
             return Expr::error(span);
         }
@@ -100,7 +101,9 @@ impl Unit<'_, '_> {
 
     fn list_like(&mut self, receiver: Option<ast::Expr<'_>>, at: Span) -> Expr {
         let receiver = self.expr(receiver, at);
-        let fits = |ty: &Ty| ty.element().is_some() || matches!(ty, Ty::Any | Ty::Place(PlaceKind::Module | PlaceKind::Either));
+        let fits = |ty: &Ty| {
+            ty.element().is_some() || matches!(ty, Ty::Any | Ty::Place(PlaceKind::Module | PlaceKind::Either))
+        };
         self.expect_type(receiver, fits, "`[ ]` picks from a list, a selection or the children of a module")
     }
 
@@ -167,8 +170,11 @@ impl Unit<'_, '_> {
         }
         if let Some(wrong) = args.iter().find(|arg| !takes(query, &arg.ty)) {
             self.error(
-                Diagnostic::error(Code::WrongType, format!("`{}` takes {}, not {}", query.name(), taken(query), wrong.ty))
-                    .primary(wrong.span, wrong.ty.to_string()),
+                Diagnostic::error(
+                    Code::WrongType,
+                    format!("`{}` takes {}, not {}", query.name(), taken(query), wrong.ty),
+                )
+                .primary(wrong.span, wrong.ty.to_string()),
             );
             return Expr::error(span);
         }

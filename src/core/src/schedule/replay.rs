@@ -1,0 +1,97 @@
+//! Steps that were written down, applied again: without the schedule, but with every check.
+
+use super::select::Place;
+use super::steps::{Argument, Chain, Site, Step, Target};
+use crate::compile::Effects;
+use crate::primitives::{self, Refusal, State};
+use serde::Deserialize;
+use slapo_model::{InputSizes, Model};
+use slapo_syntax::{FileId, Span};
+use std::fmt;
+use std::sync::Arc;
+
+/// What replaying needs of a step.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Recorded {
+    pub id: u32,
+    pub primitive: String,
+    pub target: String,
+    pub args: Vec<(String, Argument)>,
+}
+
+/// Why recorded steps cannot be applied to a model.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ReplayError {
+    /// The text is no list of steps.
+    Json(String),
+    Primitive {
+        step: u32,
+        name: String,
+    },
+    Target {
+        step: u32,
+        path: String,
+    },
+    Argument {
+        step: u32,
+        name: String,
+    },
+    /// The primitive refuses the step on this model, in these words.
+    Refused {
+        step: u32,
+        message: String,
+    },
+}
+
+/// Applies steps written by [`super::to_json`] to `model`, checking each as if a schedule asked for it.
+pub fn replay(json: &str, model: &Model, sizes: Option<InputSizes>) -> Result<Effects, ReplayError> {
+    let recorded: Vec<Recorded> = serde_json::from_str(json).map_err(|e| ReplayError::Json(e.to_string()))?;
+    let mut state = State::new(model, sizes);
+    for step in recorded {
+        let step = restored(step, &state)?;
+        (step.primitive.check)(&state, &step).map_err(|refusal| {
+            let (Refusal::NotApplicable(problem) | Refusal::Illegal(problem)) = refusal;
+            ReplayError::Refused { step: step.id, message: problem.message }
+        })?;
+        state.apply(step);
+    }
+    Ok(state.effects)
+}
+
+/// A step as it was before it was written, less its place in the schedule.
+fn restored(recorded: Recorded, state: &State) -> Result<Step, ReplayError> {
+    let Recorded { id, primitive: name, target: path, args } = recorded;
+    let Some(primitive) = primitives::find(&name) else {
+        return Err(ReplayError::Primitive { step: id, name });
+    };
+    let Some(place) = Place::at(state.model, &path).filter(|place| primitive.receiver.takes(*place)) else {
+        return Err(ReplayError::Target { step: id, path });
+    };
+    let mut given = Vec::new();
+    for parameter in primitive.params {
+        let value = args.iter().find(|(name, _)| name == parameter.name).map(|(_, value)| value);
+        match value.filter(|value| parameter.want.takes(value)) {
+            Some(value) => given.push((parameter.name, value.clone())),
+            None => return Err(ReplayError::Argument { step: id, name: parameter.name.to_string() }),
+        }
+    }
+    if let Some((name, _)) = args.iter().find(|(name, _)| primitive.params.iter().all(|p| p.name != name)) {
+        return Err(ReplayError::Argument { step: id, name: name.clone() });
+    }
+    let site = Site { span: Span::new(FileId(u32::MAX), 0, 0), file: Arc::from("steps"), line: id, column: 1 };
+    Ok(Step { id, primitive, target: Target { place, path }, args: given, site, chain: Chain::default() })
+}
+
+impl fmt::Display for ReplayError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ReplayError::Json(error) => write!(f, "not a list of steps: {error}"),
+            ReplayError::Primitive { step, name } => write!(f, "step {step}: `{name}` is not a primitive"),
+            ReplayError::Target { step, path } => write!(f, "step {step}: the model has nothing fitting at `{path}`"),
+            ReplayError::Argument { step, name } => write!(f, "step {step}: argument `{name}` does not fit"),
+            ReplayError::Refused { step, message } => write!(f, "step {step}: {message}"),
+        }
+    }
+}
+
+impl std::error::Error for ReplayError {}

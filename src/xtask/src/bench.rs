@@ -1,0 +1,210 @@
+//! `cargo xtask bench train`: a training step of ours beside one of eager PyTorch, in time and in memory.
+//!
+//! Fresh processes in alternation; the median step of each run; the geometric mean of the pairs' ratios, and of PyTorch
+//! against itself beside it. A figure counts only where PyTorch agrees with itself within 5 %. Knows how to start the two
+//! programs and read their lines. Read [`train`] first.
+
+use crate::Result;
+use crate::stage::{self, Stages, cargo, root};
+use crate::{Requirement, libtorch};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Pairs of processes per shape.
+const PAIRS: usize = 5;
+
+/// Steps of one run; the first ones warm up.
+const STEPS: usize = 8;
+const WARM_UP: usize = 3;
+
+const THREADS: &str = "2";
+
+/// One shape: options of `export.py` for the model, batch and sequence length.
+struct Shape {
+    name: &'static str,
+    model: &'static [&'static str],
+    batch: &'static str,
+    seq: &'static str,
+}
+
+const SHAPES: [Shape; 2] = [
+    Shape {
+        name: "small",
+        model: &["--layers", "3", "--width", "64", "--heads", "4", "--vocab", "256", "--positions", "128", "--dropout", "0.1"],
+        batch: "8",
+        seq: "64",
+    },
+    Shape { name: "124M with 2 layers", model: &["--layers", "2"], batch: "4", seq: "256" },
+];
+
+const CORPUS: &str = "examples/gpt2/corpus.txt";
+
+/// What one run says: seconds of its median step, peak bytes.
+struct Run {
+    seconds: f64,
+    bytes: f64,
+}
+
+/// Prints one table row per shape.
+pub fn train(_: &[String]) -> Result<()> {
+    let mut stages = Stages::new();
+    let libtorch = stages.run("libtorch", libtorch::find)?;
+    let python = stages.run("python", || Python::find(&libtorch))?;
+    stages.run("build", || {
+        stage::succeed(&mut cargo(&libtorch, &["build", "--release", "-p", "slapoc", "-p", "slapo-runtime"]))
+    })?;
+    let built = stage::target_directory()?;
+    let mut rows = Vec::new();
+    for shape in &SHAPES {
+        let archive = stages.run("export", || python.export(shape, &built.join("bench")))?;
+        rows.push(stages.run("measure", || measure(shape, &archive, &python, &built.join("release")))?);
+    }
+    stages.finish();
+    println!("{:<20} {:>10} {:>10} {:>7} {:>7} {:>11} {:>11}", "shape", "ours", "PyTorch", "ratio", "A/A", "our peak", "its peak");
+    for row in rows {
+        println!("{row}");
+    }
+    println!();
+    println!("Seconds of a step, medians; {PAIRS} pairs of processes, {THREADS} threads. Our peak is what libtorch's allocator");
+    println!("handed out at most during a step; PyTorch's is what its process grew by while training.");
+    Ok(())
+}
+
+fn measure(shape: &Shape, archive: &Path, python: &Python, built: &Path) -> Result<String> {
+    let (mut ours, mut theirs, mut ratios, mut itself) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for pair in 0..PAIRS {
+        let (a, b, again) = (slapoc(shape, archive, built)?, python.eager(shape)?, python.eager(shape)?);
+        eprintln!("    pair {}: {:.4} s, PyTorch {:.4} s and {:.4} s", pair + 1, a.seconds, b.seconds, again.seconds);
+        ratios.push(a.seconds / b.seconds);
+        itself.push(again.seconds / b.seconds);
+        ours.push(a);
+        theirs.push(b);
+    }
+    let middle = |runs: &[Run], of: fn(&Run) -> f64| median(runs.iter().map(of).collect());
+    Ok(format!(
+        "{:<20} {:>8.4} s {:>8.4} s {:>7.3} {:>7.3} {:>7.1} MiB {:>7.1} MiB",
+        shape.name,
+        middle(&ours, |r| r.seconds),
+        middle(&theirs, |r| r.seconds),
+        geometric_mean(&ratios),
+        geometric_mean(&itself),
+        middle(&ours, |r| r.bytes) / f64::from(1 << 20),
+        middle(&theirs, |r| r.bytes) / f64::from(1 << 20),
+    ))
+}
+
+fn slapoc(shape: &Shape, archive: &Path, built: &Path) -> Result<Run> {
+    let mut command = Command::new(built.join("slapoc"));
+    command
+        .args(["train", "--message-format", "json", "--threads", THREADS, "--steps", &STEPS.to_string()])
+        .args(["--data", CORPUS, "--batch", shape.batch, "--seq", shape.seq])
+        .arg(archive)
+        .env("SLAPO_WORKER", built.join("slapo-worker"));
+    let lines = lines(&mut command)?;
+    let steps: Vec<&String> = lines.iter().filter(|l| l.contains("\"loss\"") && l.contains("\"seconds\"")).collect();
+    let peaks = steps.iter().filter_map(|l| number(l, "peak"));
+    Ok(Run { seconds: median_step(steps.iter().copied())?, bytes: peaks.fold(0.0, f64::max) })
+}
+
+/// A Python with PyTorch and what the exporter needs.
+struct Python {
+    path: String,
+}
+
+impl Python {
+    /// PyTorch is the one of the set-up; the exporter's other requirements lie beside it.
+    fn find(libtorch: &Path) -> Result<Python> {
+        let packages = libtorch.parent().ok_or("libtorch has no folder around it")?;
+        let examples = root().join("examples/gpt2");
+        let requirements = std::fs::read_to_string(examples.join("requirements.txt"))
+            .map_err(|e| format!("examples/gpt2/requirements.txt: {e}"))?;
+        let wanted: Vec<&str> = requirements
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.is_empty() && !line.starts_with('#') && !line.starts_with("torch="))
+            .collect();
+        let extra = libtorch::install_python(&Requirement { folder: "exporter", packages: &wanted })?;
+        let path = [examples.as_path(), extra.as_path(), packages].map(|p| p.display().to_string()).join(":");
+        Ok(Python { path })
+    }
+
+    fn run(&self, script: &str) -> Command {
+        let mut command = Command::new("python3");
+        command.arg(root().join(script)).current_dir(root()).env("PYTHONPATH", &self.path);
+        command
+    }
+
+    fn export(&self, shape: &Shape, folder: &Path) -> Result<PathBuf> {
+        std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        let archive = folder.join(format!("{}.pt2", shape.name.replace(' ', "-")));
+        if !archive.exists() {
+            let partial = archive.with_extension("partial.pt2");
+            stage::succeed(self.run("examples/gpt2/export.py").args(shape.model).arg("-o").arg(&partial))?;
+            std::fs::rename(&partial, &archive).map_err(|e| format!("{}: {e}", archive.display()))?;
+        }
+        Ok(archive)
+    }
+
+    fn eager(&self, shape: &Shape) -> Result<Run> {
+        let mut command = self.run("tests/bench/eager.py");
+        command
+            .args(["--data", CORPUS, "--steps", &STEPS.to_string(), "--threads", THREADS])
+            .args(["--batch", shape.batch, "--seq", shape.seq])
+            .args(shape.model);
+        let lines = lines(&mut command)?;
+        let bytes = lines.iter().find_map(|l| number(l, "training_resident")).ok_or("eager.py gave no memory")?;
+        Ok(Run { seconds: median_step(lines.iter())?, bytes })
+    }
+}
+
+/// Standard output of a command that must succeed.
+fn lines(command: &mut Command) -> Result<Vec<String>> {
+    let shown = command.get_program().to_string_lossy().into_owned();
+    let output = command.current_dir(root()).output().map_err(|e| format!("cannot start `{shown}`: {e}"))?;
+    if !output.status.success() {
+        return Err(format!("`{shown}` ended with {}:\n{}", output.status, String::from_utf8_lossy(&output.stderr)));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
+}
+
+fn median_step<'a>(lines: impl Iterator<Item = &'a String>) -> Result<f64> {
+    let steps: Vec<f64> = lines.filter_map(|l| number(l, "seconds")).skip(WARM_UP).collect();
+    if steps.is_empty() { Err("a run gave no steps".to_owned()) } else { Ok(median(steps)) }
+}
+
+/// The number under `key` in a line of JSON that has it once.
+fn number(line: &str, key: &str) -> Option<f64> {
+    let (_, rest) = line.split_once(&format!("\"{key}\":"))?;
+    let end = rest.find([',', '}']).unwrap_or(rest.len());
+    rest[..end].trim().parse().ok()
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 }
+}
+
+fn geometric_mean(values: &[f64]) -> f64 {
+    (values.iter().map(|x| x.ln()).sum::<f64>() / values.len() as f64).exp()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_in_lines_of_json() {
+        let line = r#"{"event":"step","seconds": 0.25,"memory":{"peak":12}}"#;
+        assert_eq!(number(line, "seconds"), Some(0.25));
+        assert_eq!(number(line, "peak"), Some(12.0));
+        assert_eq!(number(line, "loss"), None);
+    }
+
+    #[test]
+    fn means() {
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert!((geometric_mean(&[0.5, 2.0]) - 1.0).abs() < 1e-12);
+    }
+}
