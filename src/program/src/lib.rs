@@ -218,8 +218,8 @@ pub enum Op {
     /// below autograd. `args` follow the operator's schema in order, `named` are given by name; what neither names
     /// takes the schema's default (the worker fills it in while preparing the call).
     Aten(String),
-    /// The running micro-batch's rows of an input's global batch: `args[0]` is the input's global.
-    MicroBatch,
+    /// The piece of `args[0]` that belongs here: a rank's, or the running micro-batch's rows of an input.
+    Part(Split),
     /// `args[0] · mask / (1 − p)`, the mask keyed by (seed, step, site, global element index). Its own derivative.
     Dropout { site: u32, p: f64, placement: Placement },
     /// `outs[0] (a global) += args[0]`; the first of a step takes the value as it is. Takes over the slot's storage

@@ -1,6 +1,6 @@
 //! The text form of a program: one line an instruction, for people and snapshots.
 
-use crate::{Arg, Function, Instr, Op, Program, Value};
+use crate::{Arg, Function, Instr, Op, Part, Program, Split, Value};
 use std::fmt::{self, Display, Formatter, Write};
 
 impl Display for Program {
@@ -75,12 +75,26 @@ impl Display for Op {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Op::Aten(name) => f.write_str(name.strip_prefix("aten::").unwrap_or(name)),
-            Op::MicroBatch => f.write_str("micro_batch"),
+            Op::Part(split) => write!(f, "part[{split}]"),
             Op::Dropout { site, p, .. } => write!(f, "dropout[site {site}, p {p}]"),
             Op::Accumulate => f.write_str("accumulate"),
             Op::Store => f.write_str("store"),
             Op::Release => f.write_str("release"),
             Op::Vjp { op, .. } => write!(f, "vjp[{op}]"),
+        }
+    }
+}
+
+/// `dim 0, micro-batch of 4`
+impl Display for Split {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "dim {}, ", self.dim)?;
+        if self.groups != 1 {
+            write!(f, "groups {}, ", self.groups)?;
+        }
+        match self.part {
+            Part::Rank(rank) => write!(f, "rank {rank} of {}", self.parts),
+            Part::MicroBatch => write!(f, "micro-batch of {}", self.parts),
         }
     }
 }

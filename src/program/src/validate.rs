@@ -106,6 +106,10 @@ impl Check<'_> {
             }
             self.placement(function, i, placement);
         }
+        if let (Op::Part(split), Some(whole)) = (&instr.op, instr.reads().next()) {
+            let global_shape = self.program.ty(whole).shape.clone();
+            self.placement(function, i, &Placement { global_shape, splits: vec![*split] });
+        }
     }
 
     fn placement(&mut self, function: &Function, i: usize, placement: &Placement) {

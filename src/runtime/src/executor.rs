@@ -7,10 +7,10 @@
 use crate::dropout::dropout;
 use crate::error::{Error, Place, Result};
 use crate::geometry::Geometry;
-use crate::libtorch;
+use crate::{geometry, libtorch};
 use crate::operator::{PreparedCall, owns_storage};
 use crate::random::Stream;
-use slapo_program::{Arg, Call, Function, GlobalId, Instr, Op, Origin, Program, Role, TensorType, Value, validate};
+use slapo_program::{Arg, Call, Function, GlobalId, Instr, Op, Origin, Program, Role, Split, TensorType, Value, validate};
 use tch::Tensor;
 
 pub struct Executor {
@@ -35,9 +35,7 @@ enum Action {
         wanted: Vec<bool>,
         gradients: Vec<bool>,
     },
-    MicroBatch {
-        rows: i64,
-    },
+    Part(Split),
     /// One geometry per micro-batch.
     Dropout {
         site: u32,
@@ -212,15 +210,10 @@ fn prepare(program: &Program, instr: &Instr) -> std::result::Result<Action, Stri
             }
         }
         Op::Vjp { op, results } => prepare_vjp(op, *results as usize, instr),
-        Op::MicroBatch => {
-            let input = single_read(instr)?;
-            let rows = program.ty(input).shape.first().copied().ok_or("a scalar has no rows to take a part of")?;
-            let parts = i64::from(program.micro_batches);
-            if rows % parts != 0 {
-                return Err(format!("{rows} rows do not split into {parts} micro-batches"));
-            }
+        Op::Part(split) => {
+            single_read(instr)?;
             out(1)?;
-            Ok(Action::MicroBatch { rows: rows / parts })
+            Ok(Action::Part(*split))
         }
         Op::Dropout { site, p, placement } => {
             let local = &program.ty(single_read(instr)?).shape;
@@ -265,6 +258,22 @@ fn tensors_in(arg: &Arg) -> usize {
     }
 }
 
+/// One index of the middle factor of dimension `dim`, seen as groups × parts × rest. A view where there is one group.
+fn piece(whole: &Tensor, split: &Split, micro_batch: u32) -> std::result::Result<Tensor, String> {
+    let at = geometry::part(split, micro_batch);
+    let size = whole.size().get(split.dim).copied().ok_or("has no such dimension")?;
+    let rest = size / (split.groups * split.parts);
+    let dim = split.dim as i64;
+    let cut = match split.groups {
+        1 => whole.f_narrow(dim, at * rest, rest),
+        groups => whole
+            .f_unflatten(dim, [groups, split.parts, rest])
+            .and_then(|w| w.f_select(dim + 1, at))
+            .and_then(|w| w.f_flatten(dim, dim + 1)),
+    };
+    cut.map_err(|e| libtorch::message(&e))
+}
+
 fn single_read(instr: &Instr) -> std::result::Result<Value, String> {
     match instr.args.as_slice() {
         [Arg::Value(value)] => Ok(*value),
@@ -299,11 +308,9 @@ impl Run<'_> {
                 let found = call.vjp(arguments, wanted, &seeds)?;
                 self.keep_wanted(instr, found)?;
             }
-            Action::MicroBatch { rows } => {
-                let batch = self.tensors(instr)?[0];
-                let first = i64::from(self.micro_batch) * rows;
-                let part = batch.f_narrow(0, first, *rows).map_err(|e| libtorch::message(&e))?;
-                self.keep(instr, vec![Some(part)])?;
+            Action::Part(split) => {
+                let piece = piece(self.tensors(instr)?[0], split, self.micro_batch)?;
+                self.keep(instr, vec![Some(piece)])?;
             }
             Action::Dropout { site, p, geometries } => {
                 let x = self.tensors(instr)?[0];

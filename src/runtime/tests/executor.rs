@@ -24,9 +24,9 @@ fn regression(micro_batches: u32, optimizer: impl FnOnce(&mut Build, [Value; 2],
 
     b.function("forward", FunctionKind::Forward);
     let xm = b.local(DType::F64, &[part, features]);
-    b.instr(Op::MicroBatch, vec![v(x)], vec![Some(xm)]);
+    b.rows(x, xm);
     let ym = b.local(DType::F64, &[part, 1]);
-    b.instr(Op::MicroBatch, vec![v(y)], vec![Some(ym)]);
+    b.rows(y, ym);
     let product = b.aten("aten::addmm", vec![v(bias), v(xm), v(w), Arg::Int(1), Arg::Int(1)], &[part, 1]);
     let difference = b.aten("aten::sub.Tensor", vec![v(product), v(ym), Arg::Int(1)], &[part, 1]);
     let square = b.aten("aten::mul.Tensor", vec![v(difference), v(difference)], &[part, 1]);
@@ -280,7 +280,7 @@ fn dropout_is_its_own_derivative_in_every_micro_batch() {
     {
         b.function(name, kind);
         let part = b.local(DType::F64, &[3, 50]);
-        b.instr(Op::MicroBatch, vec![v(x)], vec![Some(part)]);
+        b.rows(x, part);
         let out = b.local(DType::F64, &[3, 50]);
         let op = Op::Dropout { site: 4, p: 0.5, placement: placement.clone() };
         b.instr(op, vec![v(part)], vec![Some(out)]);

@@ -114,7 +114,7 @@ fn accumulation_takes_over_a_value_that_is_freed() {
     let sum = b.global("sum", Role::Gradient, DType::F64, &[MIB]);
     b.function("forward", FunctionKind::Forward);
     let part = b.local(DType::F64, &[MIB]);
-    b.instr(Op::MicroBatch, vec![v(x)], vec![Some(part)]);
+    b.rows(x, part);
     let exp = b.aten("aten::exp", vec![v(part)], &[MIB]);
     b.instr(Op::Accumulate, vec![v(exp)], vec![Some(sum)]);
     b.function("optimizer", FunctionKind::Optimizer);

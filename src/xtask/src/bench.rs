@@ -6,9 +6,9 @@
 
 use crate::Result;
 use crate::stage::{self, Stages, cargo, root};
-use crate::{Requirement, libtorch};
+use crate::libtorch;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitCode};
 
 /// Pairs of processes per shape.
 const PAIRS: usize = 5;
@@ -46,7 +46,7 @@ struct Run {
 }
 
 /// Prints one table row per shape.
-pub fn train(_: &[String]) -> Result<()> {
+pub fn train(_: &[String]) -> Result<ExitCode> {
     let mut stages = Stages::new();
     let libtorch = stages.run("libtorch", libtorch::find)?;
     let python = stages.run("python", || Python::find(&libtorch))?;
@@ -67,7 +67,7 @@ pub fn train(_: &[String]) -> Result<()> {
     println!();
     println!("Seconds of a step, medians; {PAIRS} pairs of processes, {THREADS} threads. Our peak is what libtorch's allocator");
     println!("handed out at most during a step; PyTorch's is what its process grew by while training.");
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
 fn measure(shape: &Shape, archive: &Path, python: &Python, built: &Path) -> Result<String> {
@@ -123,7 +123,7 @@ impl Python {
             .map(str::trim)
             .filter(|line| !line.is_empty() && !line.starts_with('#') && !line.starts_with("torch="))
             .collect();
-        let extra = libtorch::install_python(&Requirement { folder: "exporter", packages: &wanted })?;
+        let extra = libtorch::packages("exporter", &wanted)?;
         let path = [examples.as_path(), extra.as_path(), packages].map(|p| p.display().to_string()).join(":");
         Ok(Python { path })
     }

@@ -131,16 +131,33 @@ fn beside(place: &Path, what: &str) -> PathBuf {
     place.with_file_name(format!("{name}.{what}"))
 }
 
+/// Python packages in a folder of their own beside libtorch; installed where they are not yet.
+pub fn packages(name: &str, wanted: &[&str]) -> Result<PathBuf> {
+    let place = cache()?.join(format!("{name}-{}", wanted.join("-").replace(['=', ' '], "")));
+    if !place.exists() {
+        let partial = beside(&place, &format!("{PARTIAL}{}", std::process::id()));
+        pip(&partial, wanted)?;
+        fs::rename(&partial, &place).map_err(|e| format!("cannot use `{}`: {e}", place.display()))?;
+    }
+    Ok(place)
+}
+
 /// pip brings headers, libraries and what they need beside them.
 fn download(to: &Path) -> Result<()> {
+    pip(to, &[&format!("torch=={VERSION}")]).map_err(|message| {
+        format!("{message}; install torch {VERSION} elsewhere and set `LIBTORCH` to its `torch` folder")
+    })
+}
+
+fn pip(to: &Path, packages: &[&str]) -> Result<()> {
     let mut pip = Command::new("python3");
     pip.args(["-m", "pip", "install", "--no-input", "--disable-pip-version-check"])
         .args(["--root-user-action", "ignore", "--target"])
         .arg(to)
-        .arg(format!("torch=={VERSION}"))
+        .args(packages)
         .stdin(Stdio::null());
     let began = Instant::now();
-    let mut child = pip.spawn().map_err(|e| format!("cannot start python3, which downloads libtorch: {e}"))?;
+    let mut child = pip.spawn().map_err(|e| format!("cannot start python3, which runs pip: {e}"))?;
     let mut told = Duration::ZERO;
     let status = loop {
         match child.try_wait() {
@@ -154,12 +171,7 @@ fn download(to: &Path) -> Result<()> {
             eprintln!("    … {}", seconds(told));
         }
     };
-    if status.success() {
-        return Ok(());
-    }
-    Err(format!(
-        "pip could not install torch {VERSION} ({status}); install it elsewhere and set `LIBTORCH` to its `torch` folder"
-    ))
+    if status.success() { Ok(()) } else { Err(format!("pip could not install {} ({status})", packages.join(" "))) }
 }
 
 /// Whether the dynamic linker finds everything that libtorch needs.

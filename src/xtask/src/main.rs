@@ -3,6 +3,7 @@
 //! Owns what lies around `cargo`: where libtorch is, in which order things are built, and how long they took. Knows
 //! nothing of what the crates do. Read [`COMMANDS`] first.
 
+mod bench;
 mod libtorch;
 mod stage;
 
@@ -29,8 +30,10 @@ const COMMANDS: [Command; 4] = [
 const DEMO: [&str; 6] =
     ["train", "examples/gpt2/recompute.slapo", "--data", "examples/gpt2/corpus.txt", "--steps", "60"];
 
-const BENCHES: [Command; 1] =
-    [Command { name: "kernels", does: "the worker's own kernels beside libtorch's", run: bench_kernels }];
+const BENCHES: [Command; 2] = [
+    Command { name: "train", does: "a training step beside one of eager PyTorch, in time and memory", run: bench::train },
+    Command { name: "kernels", does: "the worker's own kernels beside libtorch's", run: bench_kernels },
+];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -370,10 +370,12 @@ impl Rule<'_> {
 
     fn slice(&self) -> Verdict {
         let Split { dim, groups } = self.layout("self") else { return self.linear() };
-        let Some((along, range)) = ops::slice_range(&self.call()) else { return self.opaque() };
-        if along != dim {
+        if self.call().dim("dim").unwrap_or(0) != dim {
             return self.linear();
         }
+        let Some((_, range)) = ops::slice_range(&self.call()) else {
+            return Err(refuse("it takes every other element of the split dimension"));
+        };
         let size = self.shape("self")[dim];
         let unit = size / groups;
         if range.start % unit != 0 || range.end % unit != 0 {
@@ -400,33 +402,46 @@ impl Rule<'_> {
         Ok(self.all(Split { dim, groups: size / unit }))
     }
 
+    /// Along a whole dimension the parts are held alike, replicated ones sliced; along the split one their pieces follow
+    /// each other, which must be of one size.
     fn cat(&self) -> Verdict {
         let Some(Arg::Values(parts)) = self.node.arg("tensors") else { return self.opaque() };
         let parts: Vec<ValueId> = parts.iter().flatten().copied().collect();
-        let layouts: Vec<Layout> = parts.iter().map(|v| self.typing.of(*v)).collect();
         let along = wrap(self.call().int("dim").unwrap_or(0), self.out_shape().len());
-        match layouts.first() {
-            Some(first) if layouts.iter().all(|l| l == first) && !matches!(first, Split { dim, .. } if *dim == along) => {
-                Ok(self.all(*first))
-            }
-            Some(Split { dim, .. }) if *dim == along => {
-                let mut total = 0;
-                let mut unit = None;
-                for (v, layout) in parts.iter().zip(&layouts) {
-                    let Split { dim, groups } = layout else {
-                        return Err(refuse("it joins split and unsplit tensors along the split dimension"));
-                    };
-                    let own = self.graph.ty(*v).shape[*dim] / groups;
-                    if *dim != along || unit.is_some_and(|u| u != own) {
-                        return Err(refuse("it joins tensors whose parts have different sizes"));
+        let layouts: Vec<Layout> = parts.iter().map(|v| self.typing.of(*v)).collect();
+        let split = layouts.iter().copied().find(|l| matches!(l, Split { .. }));
+        match (split, layouts.iter().all(|l| *l == Partial), layouts.contains(&Partial)) {
+            (None, true, _) => Ok(self.all(Partial)),
+            (None, _, false) => Ok(self.all(Replicated)),
+            (Some(split @ Split { dim, .. }), _, false) if dim != along => {
+                let mut outcome = self.all(split);
+                for (v, layout) in parts.iter().zip(&layouts).filter(|(_, layout)| **layout != split) {
+                    match layout {
+                        Replicated => outcome.slices.push(self.sliced(*v, split)?),
+                        _ => return Err(refuse("it joins tensors that are split differently")),
                     }
-                    unit = Some(own);
-                    total += groups;
                 }
-                Ok(self.all(Split { dim: along, groups: total }))
+                Ok(outcome)
             }
-            _ => Err(refuse("it joins tensors of different layouts")),
+            (Some(_), _, false) => self.joined(&parts, &layouts, along),
+            _ => Err(refuse("it joins a partial sum with a value that is not partial")),
         }
+    }
+
+    fn joined(&self, parts: &[ValueId], layouts: &[Layout], along: usize) -> Verdict {
+        let (mut total, mut unit) = (0, None);
+        for (v, layout) in parts.iter().zip(layouts) {
+            let Split { dim, groups } = layout else {
+                return Err(refuse("it joins split and unsplit tensors along the split dimension"));
+            };
+            let own = self.graph.ty(*v).shape[*dim] / groups;
+            if *dim != along || unit.is_some_and(|u| u != own) {
+                return Err(refuse("it joins tensors whose pieces have different sizes"));
+            }
+            unit = Some(own);
+            total += groups;
+        }
+        Ok(self.all(Split { dim: along, groups: total }))
     }
 
     fn pad(&self) -> Verdict {

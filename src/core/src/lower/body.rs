@@ -3,7 +3,7 @@
 use super::{Lower, plain, tensor_type};
 use crate::ir::ops::{self, Storage};
 use slapo_model::{Arg as GraphArg, Node, Op as GraphOp, ValueId};
-use slapo_program::{Arg, Function, FunctionKind, GlobalId, Instr, LocalId, Op, Placement, Slot, Value};
+use slapo_program::{Arg, Function, FunctionKind, GlobalId, Instr, LocalId, Op, Part, Placement, Slot, Split, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Where the values of one micro-batch's frame lie.
@@ -68,8 +68,7 @@ impl Body {
             }
             GraphOp::Vjp { op, results } => Op::Vjp { op: format!("aten::{op}"), results: *results },
             GraphOp::Part { dim, groups, parts } => {
-                debug_assert_eq!((*dim, *groups), (0, 1), "of {parts}");
-                Op::MicroBatch
+                Op::Part(Split { dim: *dim, groups: *groups, parts: *parts, part: Part::MicroBatch })
             }
             GraphOp::StepSum => return,
         };

@@ -50,7 +50,7 @@ static ROWS: &[(&str, Rule)] = &[
     ("relu", |d, n, g| of_output(d, n, g, "threshold_backward", |_, y, g| vec![arg("grad_output", g), arg("self", y), arg("threshold", 0i64)])),
     ("reshape", |d, n, g| through_shape(d, n, g)),
     ("rsqrt", rsqrt),
-    ("rsub.Scalar", |d, n, g| through(d, n, g, |d, g| d.b.unary("neg", g))),
+    ("rsub.Scalar", |d, n, g| { let alpha = number(d, n, "alpha"); through(d, n, g, |d, g| d.b.scale(g, -alpha)) }),
     ("sigmoid", |d, n, g| of_output(d, n, g, "sigmoid_backward", |_, y, g| vec![arg("grad_output", g), arg("output", y)])),
     ("silu", silu),
     ("slice.Tensor", slice),

@@ -28,6 +28,14 @@ pub enum Place {
     },
 }
 
+/// What a place is, whatever path leads to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Identity {
+    Module(ModuleId),
+    Parameter(ParameterId),
+    Buffer(BufferId),
+}
+
 /// A use of a value: on the border of a module, or of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Point {
@@ -55,6 +63,15 @@ impl Place {
         }
         let (owner, name) = path.rsplit_once('.').unwrap_or(("", path));
         Place::Module(model.find(owner)?).named(model, name)
+    }
+
+    /// The thing itself: a tied parameter is the same under each of its names.
+    pub fn identity(self) -> Identity {
+        match self {
+            Place::Module(id) => Identity::Module(id),
+            Place::Parameter { id, .. } => Identity::Parameter(id),
+            Place::Buffer { id, .. } => Identity::Buffer(id),
+        }
     }
 
     /// The full dotted path; empty for the model itself.
@@ -246,12 +263,8 @@ impl<'m> Selector<'m> {
             Place::Parameter { module, slot, .. } => (rank(module), 1, slot),
             Place::Buffer { module, slot, .. } => (rank(module), 2, slot),
         });
-        let (mut modules, mut parameters, mut buffers) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
-        places.retain(|place| match *place {
-            Place::Module(id) => modules.insert(id),
-            Place::Parameter { id, .. } => parameters.insert(id),
-            Place::Buffer { id, .. } => buffers.insert(id),
-        });
+        let mut seen = BTreeSet::new();
+        places.retain(|place| seen.insert(place.identity()));
     }
 
     /// Whether any module of the model is of that class.

@@ -31,7 +31,7 @@ pub fn model(mask: bool) -> Program {
     b.function("forward", FunctionKind::Forward);
     let own = |b: &mut Build, input: Value| {
         let part = b.local(DType::I64, &[BATCH, SEQUENCE]);
-        b.instr(Op::MicroBatch, vec![v(input)], vec![Some(part)]);
+        b.rows(input, part);
         let flat = b.local(DType::I64, &[tokens]);
         let shape = Arg::Ints(vec![-1]);
         b.instr(aten("view"), vec![v(part), shape], vec![Some(flat)]);

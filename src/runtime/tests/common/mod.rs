@@ -49,6 +49,13 @@ impl Build {
         self.program.functions.push(Function { name: name.to_owned(), kind, body: Vec::new() });
     }
 
+    /// The running micro-batch's rows of an input.
+    pub fn rows(&mut self, whole: Value, part: Value) {
+        let parts = i64::from(self.program.micro_batches);
+        let split = Split { dim: 0, groups: 1, parts, part: Part::MicroBatch };
+        self.instr(Op::Part(split), vec![v(whole)], vec![Some(part)]);
+    }
+
     pub fn instr(&mut self, op: Op, args: Vec<Arg>, outs: Vec<Option<Value>>) {
         self.push(Instr { op, args, named: Vec::new(), outs, free: Vec::new(), origin: 0 });
     }

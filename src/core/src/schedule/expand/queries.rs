@@ -4,11 +4,12 @@ use super::super::builtins::{Query, WORDS};
 use super::super::hir::Expr;
 use super::super::nearest::{did_you_mean, listed, nearest, some_of};
 use super::super::number::Number;
-use super::super::select::{NoPort, Place, Point, Port, PortName, dimension};
+use super::super::select::{Identity, NoPort, Place, Point, Port, PortName, dimension};
 use super::super::types::{Kind, Want};
 use super::super::value::Value;
 use super::{Eval, Expander, Stop};
 use slapo_syntax::{Code, Diagnostic, Span};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 impl Expander<'_> {
@@ -40,21 +41,22 @@ impl Expander<'_> {
         let model = self.model()?;
         let all = self.places_of(value, from)?;
         let mut classes: Vec<Rc<Want>> = Vec::new();
-        let mut places: Vec<Place> = Vec::new();
+        let mut places: BTreeSet<Identity> = BTreeSet::new();
         for arg in args {
             match self.value(arg)? {
                 Value::Class(want) => {
                     self.known_class(&want, arg.span)?;
                     classes.push(want);
                 }
-                Value::Place(place) => places.push(place),
-                Value::Places(selection) => places.extend(&selection.places),
+                Value::Place(place) => {
+                    places.insert(place.identity());
+                }
+                Value::Places(selection) => places.extend(selection.places.iter().map(|place| place.identity())),
                 other => return Err(self.unfit("a class or a selection", &other, arg.span)),
             }
         }
-        let is_same = |a: &Value, b: &Value| self.is_equal(a, b);
-        let listed = |place: Place| places.iter().any(|known| is_same(&Value::Place(*known), &Value::Place(place)));
-        let fits = |place: Place| classes.iter().any(|want| place.is(model, want)) || listed(place);
+        let fits =
+            |place: Place| places.contains(&place.identity()) || classes.iter().any(|want| place.is(model, want));
         let kept: Vec<Place> = all.iter().copied().filter(|place| fits(*place) == keeps).collect();
         if kept.is_empty() && !all.is_empty() {
             return Err(self.nothing_left(keeps, &all, &classes, span));

@@ -159,9 +159,7 @@ impl Expander<'_> {
             (Value::Text(a), Value::Text(b)) => a == b,
             (Value::Word(a), Value::Word(b)) => a == b,
             (Value::Point(a), Value::Point(b)) => a == b,
-            (Value::Place(Place::Parameter { id: a, .. }), Value::Place(Place::Parameter { id: b, .. })) => a == b,
-            (Value::Place(Place::Buffer { id: a, .. }), Value::Place(Place::Buffer { id: b, .. })) => a == b,
-            (Value::Place(a), Value::Place(b)) => a == b,
+            (Value::Place(a), Value::Place(b)) => a.identity() == b.identity(),
             (a, b) => size(a).is_some() && size(a) == size(b),
         }
     }
