@@ -121,6 +121,16 @@ fn missing_data_is_refused() {
     assert!(run.stderr.contains("`absent.txt`"), "{}", run.stderr);
 }
 
+#[test]
+fn a_mesh_of_several_ranks_is_refused() {
+    let folder = folder();
+    let schedule = path(&folder, "main.slapo");
+    fs::write(&schedule, "mesh { dp = 2 }\ninput { batch = 4, seq = 16 }\nschedule main(m: Module) {}\n")
+        .expect("writes");
+    let run = run(&["train", &schedule, "--model", "examples/gpt2/gpt2-tiny.pt2", "--data", TEXT]).expect(2);
+    assert!(run.stderr.contains("2 ranks"), "{}", run.stderr);
+}
+
 /// A data set of two rows whose last label is `label`.
 fn data_with_label(path: &str, label: i64) {
     let bytes = |values: &[i64]| values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();

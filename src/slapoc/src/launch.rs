@@ -156,7 +156,7 @@ impl Worker {
         let event = serde_json::from_str(&line).map_err(|e| {
             let shown: String = line.trim_end().chars().take(200).collect();
             Failure::new(Exit::WorkerFailed, format!("the worker said something that is no event: {e}"))
-                .note(shown)
+                .note(format!("it said `{shown}`"))
                 .help("slapoc and its worker must be of one version: build both again")
         })?;
         Ok(Some(event))

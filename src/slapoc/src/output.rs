@@ -73,9 +73,10 @@ impl Output {
 
     /// All diagnostics of a run and the closing line.
     pub fn diagnostics(&self, files: &SourceMap, diagnostics: &[Diagnostic]) -> Result<()> {
-        let shown = diagnostics.iter().filter(|d| !self.quiet || d.severity == Severity::Error);
+        let wanted = |d: &&Diagnostic| !self.quiet || d.severity == Severity::Error;
+        let shown: Vec<&Diagnostic> = diagnostics.iter().filter(wanted).collect();
         let style = Style { color: self.color };
-        for diagnostic in shown {
+        for diagnostic in &shown {
             match self.format {
                 MessageFormat::Human => say(&render::human::diagnostic(files, diagnostic, style)),
                 MessageFormat::Short => say(&render::short::diagnostic(files, diagnostic)),
@@ -83,7 +84,7 @@ impl Output {
                 MessageFormat::Github => self.result(&render::github::diagnostic(files, diagnostic))?,
             }
         }
-        let closing = render::closing(diagnostics, style);
+        let closing = render::closing(&shown, style);
         if let (MessageFormat::Human | MessageFormat::Short, Some(line)) = (self.format, closing) {
             say(&line);
         }

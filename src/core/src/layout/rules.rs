@@ -531,7 +531,6 @@ impl Rule<'_> {
     fn embedding(&self) -> Verdict {
         match (self.layout("weight"), self.layout("indices")) {
             (Replicated, ids @ (Replicated | Split { .. })) => Ok(self.all(ids)),
-            (Split { dim: 0, groups: 1 }, Replicated) => Ok(self.all(Partial)),
             (Split { dim: 1, groups }, Replicated) => {
                 Ok(self.all(Split { dim: self.out_shape().len() - 1, groups }))
             }

@@ -25,6 +25,7 @@ pub fn run(args: &Train, out: &Output) -> Result<Exit> {
         Prepared::Compiled(ready, compiled) => (ready, compiled),
     };
     ready.tell_defaults(out);
+    one_rank(&ready)?;
     data_exists(&args.data)?;
     let worker = launch::find()?;
     out.detail(&format!("worker {} ({})", worker.path.display(), worker.by));
@@ -56,6 +57,15 @@ pub fn run(args: &Train, out: &Output) -> Result<Exit> {
             Err(failure(&event, &ready.archive.model, &said))
         }
         None => Err(died(&training, ending, &said, args.steps)),
+    }
+}
+
+/// A mesh of several ranks can be checked and applied, not yet trained.
+fn one_rank(ready: &Ready) -> Result<()> {
+    match ready.loaded.checked.mesh.world() {
+        1 => Ok(()),
+        ranks => Err(Failure::not_done(format!("the mesh has {ranks} ranks, and this version trains on one"))
+            .help("make every axis 1, or `auto` without `--world`")),
     }
 }
 

@@ -45,7 +45,7 @@ fn word(severity: Severity) -> &'static str {
 }
 
 /// `2 errors, 1 warning`, and where to read on; nothing for nothing.
-pub fn closing(diagnostics: &[Diagnostic], style: Style) -> Option<String> {
+pub fn closing(diagnostics: &[&Diagnostic], style: Style) -> Option<String> {
     let count = |severity| diagnostics.iter().filter(|d| d.severity == severity).count();
     let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
     let counts = [(errors, Severity::Error), (warnings, Severity::Warning)];
