@@ -52,17 +52,31 @@ pub enum Fault {
     Bind(BindError),
     Derivative(NoDerivative),
     /// The batch does not divide into the micro-batches.
-    Batch { batch: i64, micro_batches: u32 },
+    Batch {
+        batch: i64,
+        micro_batches: u32,
+    },
     /// A node that cannot be computed by micro-batches.
-    NotSeparable { refusal: Refusal, node: slapo_model::Node },
+    NotSeparable {
+        refusal: Refusal,
+        node: slapo_model::Node,
+    },
     /// The loss, or a gradient, is not a sum over micro-batches, or a buffer's new value depends on the micro-batch.
-    NotASum { what: String, layout: Layout },
+    NotASum {
+        what: String,
+        layout: Layout,
+    },
     /// No parameter is trained.
     NothingToTrain,
 }
 
 /// Compiles for one rank.
-pub fn compile(model: &Model, sizes: &InputSizes, effects: &Effects, options: &Options) -> Result<Compiled, Vec<Fault>> {
+pub fn compile(
+    model: &Model,
+    sizes: &InputSizes,
+    effects: &Effects,
+    options: &Options,
+) -> Result<Compiled, Vec<Fault>> {
     let micro_batches = i64::from(effects.micro_batches);
     if micro_batches < 1 || sizes.batch % micro_batches != 0 {
         return Err(vec![Fault::Batch { batch: sizes.batch, micro_batches: effects.micro_batches }]);

@@ -4,8 +4,8 @@
 //! holds the storage it looks into. The prediction is of tensors, rounded as the worker's allocator rounds; libraries'
 //! own scratch memory is not in it.
 
-use slapo_program::{Function, FunctionKind, Instr, Op, Program, Role, Value};
 use serde::Serialize;
+use slapo_program::{Function, FunctionKind, Instr, Op, Program, Role, Value};
 use std::collections::BTreeMap;
 
 /// Bytes per rank. The terms add up to `peak`: they are what is live at the moment of the peak.
@@ -34,7 +34,8 @@ fn rounded(bytes: u64) -> u64 {
 
 /// Memory at the peak of one training step.
 pub fn predict(program: &Program) -> Memory {
-    let mut walk = Walk { program, gradients: BTreeMap::new(), frames: BTreeMap::new(), held: 0, peak: Memory::default() };
+    let mut walk =
+        Walk { program, gradients: BTreeMap::new(), frames: BTreeMap::new(), held: 0, peak: Memory::default() };
     let fixed = walk.fixed();
     for call in &program.step {
         walk.call(&program.functions[call.function as usize], call.micro_batch, &fixed);

@@ -143,8 +143,7 @@ fn a_frozen_parameter_has_neither_gradient_nor_state() {
         .collect();
     let effects = Effects { frozen, ..Effects::default() };
     let program = compiled(GPT2, &effects, &Options::default()).program;
-    let trained: Vec<&str> =
-        program.parameters.iter().filter(|p| p.trainable).map(|p| p.names[0].as_str()).collect();
+    let trained: Vec<&str> = program.parameters.iter().filter(|p| p.trainable).map(|p| p.names[0].as_str()).collect();
     assert_eq!(trained.len(), 12);
     assert!(trained.iter().all(|name| name.starts_with("transformer.h.2")));
     // Nothing below the first trained block needs a gradient at all.

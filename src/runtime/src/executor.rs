@@ -7,10 +7,12 @@
 use crate::dropout::dropout;
 use crate::error::{Error, Place, Result};
 use crate::geometry::Geometry;
-use crate::{geometry, libtorch};
 use crate::operator::{PreparedCall, owns_storage};
 use crate::random::Stream;
-use slapo_program::{Arg, Call, Function, GlobalId, Instr, Op, Origin, Program, Role, Split, TensorType, Value, validate};
+use crate::{geometry, libtorch};
+use slapo_program::{
+    Arg, Call, Function, GlobalId, Instr, Op, Origin, Program, Role, Split, TensorType, Value, validate,
+};
 use tch::Tensor;
 
 pub struct Executor {

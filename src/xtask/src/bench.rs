@@ -5,8 +5,8 @@
 //! programs and read their lines. Read [`train`] first.
 
 use crate::Result;
-use crate::stage::{self, Stages, cargo, root};
 use crate::libtorch;
+use crate::stage::{self, Stages, cargo, root};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -30,7 +30,20 @@ struct Shape {
 const SHAPES: [Shape; 2] = [
     Shape {
         name: "small",
-        model: &["--layers", "3", "--width", "64", "--heads", "4", "--vocab", "256", "--positions", "128", "--dropout", "0.1"],
+        model: &[
+            "--layers",
+            "3",
+            "--width",
+            "64",
+            "--heads",
+            "4",
+            "--vocab",
+            "256",
+            "--positions",
+            "128",
+            "--dropout",
+            "0.1",
+        ],
         batch: "8",
         seq: "64",
     },
@@ -60,12 +73,17 @@ pub fn train(_: &[String]) -> Result<ExitCode> {
         rows.push(stages.run("measure", || measure(shape, &archive, &python, &built.join("release")))?);
     }
     stages.finish();
-    println!("{:<20} {:>10} {:>10} {:>7} {:>7} {:>11} {:>11}", "shape", "ours", "PyTorch", "ratio", "A/A", "our peak", "its peak");
+    println!(
+        "{:<20} {:>10} {:>10} {:>7} {:>7} {:>11} {:>11}",
+        "shape", "ours", "PyTorch", "ratio", "A/A", "our peak", "its peak"
+    );
     for row in rows {
         println!("{row}");
     }
     println!();
-    println!("Seconds of a step, medians; {PAIRS} pairs of processes, {THREADS} threads. Our peak is what libtorch's allocator");
+    println!(
+        "Seconds of a step, medians; {PAIRS} pairs of processes, {THREADS} threads. Our peak is what libtorch's allocator"
+    );
     println!("handed out at most during a step; PyTorch's is what its process grew by while training.");
     Ok(ExitCode::SUCCESS)
 }

@@ -30,8 +30,15 @@ const COMMANDS: [Command; 4] = [
 const DEMO: [&str; 6] =
     ["train", "examples/gpt2/recompute.slapo", "--data", "examples/gpt2/corpus.txt", "--steps", "60"];
 
+/// A bare `cargo test` leaves out what needs the worker.
+const FEATURES: &str = "--features=slapoc/worker-tests";
+
 const BENCHES: [Command; 2] = [
-    Command { name: "train", does: "a training step beside one of eager PyTorch, in time and memory", run: bench::train },
+    Command {
+        name: "train",
+        does: "a training step beside one of eager PyTorch, in time and memory",
+        run: bench::train,
+    },
     Command { name: "kernels", does: "the worker's own kernels beside libtorch's", run: bench_kernels },
 ];
 
@@ -88,9 +95,9 @@ fn test(_: &[String]) -> Result<ExitCode> {
     let worker = stage::target_directory()?.join("debug/slapo-worker");
     for (name, arguments) in [
         ("format", &["fmt", "--all", "--check"][..]),
-        ("lint", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
-        ("build", &["test", "--workspace", "--no-run"]),
-        ("test", &["test", "--workspace"]),
+        ("lint", &["clippy", "--workspace", "--all-targets", FEATURES, "--", "-D", "warnings"]),
+        ("build", &["test", "--workspace", FEATURES, "--no-run"]),
+        ("test", &["test", "--workspace", FEATURES]),
     ] {
         stages.run(name, || stage::succeed(cargo(&libtorch, arguments).env("SLAPO_WORKER", &worker)))?;
     }

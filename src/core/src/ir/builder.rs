@@ -50,13 +50,8 @@ impl From<Option<ValueId>> for Operand {
 impl Builder {
     /// An empty graph that reads the parameters, buffers and inputs of `like`, under the same ids where these come first.
     pub fn new() -> Builder {
-        let graph = Graph {
-            values: Vec::new(),
-            nodes: Vec::new(),
-            inputs: Vec::new(),
-            outputs: Vec::new(),
-            loss: ValueId(0),
-        };
+        let graph =
+            Graph { values: Vec::new(), nodes: Vec::new(), inputs: Vec::new(), outputs: Vec::new(), loss: ValueId(0) };
         Builder { graph, origin: Origin::default() }
     }
 

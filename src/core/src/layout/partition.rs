@@ -61,11 +61,8 @@ impl Local<'_> {
                 self.shift(node, &mut args);
             }
         }
-        let results = node
-            .outs
-            .iter()
-            .map(|v| v.map(|v| (Some(self.graph.value(v).name.clone()), self.local_type(v))))
-            .collect();
+        let results =
+            node.outs.iter().map(|v| v.map(|v| (Some(self.graph.value(v).name.clone()), self.local_type(v)))).collect();
         let local = Node { op: node.op.clone(), args, outs: Vec::new(), origin: node.origin };
         for (old, new) in node.outs.iter().zip(self.b.push(local, results)) {
             if let (Some(old), Some(new)) = (old, new) {

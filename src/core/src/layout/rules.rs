@@ -281,9 +281,7 @@ impl Rule<'_> {
     fn product(&self) -> Verdict {
         match (self.layout("self"), self.layout("other")) {
             (Partial, Replicated) | (Replicated, Partial) => Ok(self.all(Partial)),
-            (Partial, _) | (_, Partial) => {
-                Err(refuse("each part would multiply its summand by its own piece only"))
-            }
+            (Partial, _) | (_, Partial) => Err(refuse("each part would multiply its summand by its own piece only")),
             _ => self.aligned(&self.pair()),
         }
     }
@@ -334,7 +332,13 @@ impl Rule<'_> {
             (Some(dims), ..) => dims.iter().position(|d| wrap(*d, rank) == dim),
             (_, Some(a), Some(b)) => {
                 let (a, b) = (wrap(a, rank), wrap(b, rank));
-                Some(if dim == a { b } else if dim == b { a } else { dim })
+                Some(if dim == a {
+                    b
+                } else if dim == b {
+                    a
+                } else {
+                    dim
+                })
             }
             _ => None,
         };
@@ -356,8 +360,7 @@ impl Rule<'_> {
     fn reduction(&self) -> Verdict {
         let Split { dim, groups } = self.layout("self") else { return self.linear() };
         let rank = self.shape("self").len();
-        let dims: Vec<usize> =
-            self.call().ints("dim").unwrap_or_default().iter().map(|d| wrap(*d, rank)).collect();
+        let dims: Vec<usize> = self.call().ints("dim").unwrap_or_default().iter().map(|d| wrap(*d, rank)).collect();
         if dims.is_empty() || dims.contains(&dim) {
             if self.node.name().starts_with("mean") {
                 return Err(refuse("a mean over a split dimension divides by the size of the part"));
@@ -486,7 +489,9 @@ impl Rule<'_> {
         };
         match (result, bias_layout) {
             (_, None) | (Replicated | Split { .. }, Some(Replicated)) => Ok(self.all(result)),
-            (Partial, Some(_)) => Err(refuse("its product is a partial sum, to which the bias would be added once a part")),
+            (Partial, Some(_)) => {
+                Err(refuse("its product is a partial sum, to which the bias would be added once a part"))
+            }
             (_, Some(layout)) => Err(refuse(format!("its bias is {layout}"))),
         }
     }
@@ -531,9 +536,7 @@ impl Rule<'_> {
     fn embedding(&self) -> Verdict {
         match (self.layout("weight"), self.layout("indices")) {
             (Replicated, ids @ (Replicated | Split { .. })) => Ok(self.all(ids)),
-            (Split { dim: 1, groups }, Replicated) => {
-                Ok(self.all(Split { dim: self.out_shape().len() - 1, groups }))
-            }
+            (Split { dim: 1, groups }, Replicated) => Ok(self.all(Split { dim: self.out_shape().len() - 1, groups })),
             _ => Err(refuse("the table and the indices are both split, or one is partial")),
         }
     }
@@ -581,15 +584,19 @@ impl Rule<'_> {
 
     fn layer_norm_backward(&self) -> Verdict {
         let (g, x) = (self.layout("grad_out"), self.layout("input"));
-        let (stats, w) = (self.layout("mean"), self.layout("weight"));
+        if self.layout("weight") != Replicated || self.layout("bias") != Replicated {
+            return Err(refuse("its weight and bias must be replicated"));
+        }
+        if self.layout("mean") != x || self.layout("rstd") != x {
+            return Err(refuse("its statistics are held otherwise than its input"));
+        }
         match (g, x) {
-            _ if w != Replicated => Err(refuse("its weight must be replicated")),
             (Split { dim, .. }, _) | (_, Split { dim, .. }) if dim >= self.normalized_from() => {
                 Err(refuse("it normalises a split dimension"))
             }
             (Replicated, Replicated) => Ok(self.all(Replicated)),
             (Partial, Replicated) => Ok(self.all(Partial)),
-            (Split { .. }, _) if g == x && stats == x => self.results(vec![g, Partial, Partial]),
+            (Split { .. }, _) if g == x => self.results(vec![g, Partial, Partial]),
             _ => Err(refuse("the gradient and the input are held differently")),
         }
     }

@@ -64,8 +64,7 @@ struct Lower<'a> {
 
 impl<'a> Lower<'a> {
     fn new(model: &'a Model, joint: &'a Joint, target: &'a Target) -> Lower<'a> {
-        let fingerprint =
-            Fingerprint { schedule: target.schedule.clone(), model: model.fingerprint.clone() };
+        let fingerprint = Fingerprint { schedule: target.schedule.clone(), model: model.fingerprint.clone() };
         let program = Program {
             version: VERSION,
             fingerprint,

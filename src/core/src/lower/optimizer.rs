@@ -121,12 +121,8 @@ fn sgd(lower: &mut Lower, settings: &Settings, body: &mut Vec<Instr>) {
     let (parameters, gradients): (Vec<_>, Vec<_>) = lower.gradients.iter().copied().unzip();
     let lists = vec![values(&parameters), values(&gradients), values(&[])];
     let mut update = aten("_fused_sgd_", lists, Vec::new());
-    update.named = named(&[
-        ("weight_decay", settings.weight_decay),
-        ("momentum", 0.0),
-        ("lr", settings.lr),
-        ("dampening", 0.0),
-    ]);
+    update.named =
+        named(&[("weight_decay", settings.weight_decay), ("momentum", 0.0), ("lr", settings.lr), ("dampening", 0.0)]);
     update.named.extend(flags(&["nesterov", "maximize", "is_first_step"]));
     body.push(update);
 }

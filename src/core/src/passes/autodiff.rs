@@ -44,10 +44,7 @@ pub fn differentiate(graph: Graph, trainable: &BTreeSet<ParameterId>) -> Result<
     let loss = back.b.graph.loss;
     back.b.origin = back.b.graph.definition(loss).map(|n| n.origin).unwrap_or_default();
     let Type { dtype, .. } = back.b.ty(loss).clone();
-    let seed = back.b.one(
-        "full",
-        vec![arg("size", Vec::<i64>::new()), arg("fill_value", 1.0), arg("dtype", dtype)],
-    );
+    let seed = back.b.one("full", vec![arg("size", Vec::<i64>::new()), arg("fill_value", 1.0), arg("dtype", dtype)]);
     back.add(loss, seed);
     for i in (0..forward).rev() {
         back.node(i);
@@ -97,7 +94,12 @@ fn wanted(graph: &Graph, trainable: &BTreeSet<ParameterId>) -> Vec<bool> {
 enum Contribution {
     Whole(ValueId),
     /// The gradient of `[start, end)` along `dim`; zero elsewhere.
-    Slice { dim: usize, start: i64, end: i64, value: ValueId },
+    Slice {
+        dim: usize,
+        start: i64,
+        end: i64,
+        value: ValueId,
+    },
 }
 
 /// Backward under construction; rules of the derivative table write through it.
@@ -215,8 +217,7 @@ impl Backward {
             args.push(arg(&format!("grad_{i}"), *grad));
         }
         let tensors: Vec<ValueId> = node.reads().collect();
-        let results =
-            tensors.iter().map(|v| self.wants_value(*v).then(|| (None, self.b.ty(*v).clone()))).collect();
+        let results = tensors.iter().map(|v| self.wants_value(*v).then(|| (None, self.b.ty(*v).clone()))).collect();
         let vjp = Node {
             op: Op::Vjp { op: op.clone(), results: grads.len() as u32 },
             args,
@@ -235,7 +236,14 @@ impl Backward {
 /// Operators that draw from libtorch's own generator.
 fn is_random(op: &str) -> bool {
     const PREFIXES: [&str; 9] = [
-        "bernoulli", "dropout", "exponential", "feature_dropout", "multinomial", "native_dropout", "normal", "rand",
+        "bernoulli",
+        "dropout",
+        "exponential",
+        "feature_dropout",
+        "multinomial",
+        "native_dropout",
+        "normal",
+        "rand",
         "uniform",
     ];
     PREFIXES.iter().any(|p| op.starts_with(p))

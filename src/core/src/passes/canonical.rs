@@ -357,12 +357,8 @@ impl Canon<'_> {
             return x;
         }
         let ty = self.b.ty(x).clone();
-        let node = Node {
-            op: Op::Dropout { site, p },
-            args: vec![arg("self", x)],
-            outs: Vec::new(),
-            origin: self.b.origin,
-        };
+        let node =
+            Node { op: Op::Dropout { site, p }, args: vec![arg("self", x)], outs: Vec::new(), origin: self.b.origin };
         self.b.push(node, vec![Some((None, ty))])[0].unwrap_or(x)
     }
 
@@ -371,13 +367,8 @@ impl Canon<'_> {
         let call = self.call(node);
         let (shape, eps) = (call.ints("normalized_shape")?, call.number("eps").unwrap_or(1e-5));
         let (w, bias) = (self.new(node, "weight"), self.new(node, "bias"));
-        let args = vec![
-            arg("input", x),
-            arg("normalized_shape", shape),
-            arg("weight", w),
-            arg("bias", bias),
-            arg("eps", eps),
-        ];
+        let args =
+            vec![arg("input", x), arg("normalized_shape", shape), arg("weight", w), arg("bias", bias), arg("eps", eps)];
         Some(self.b.op("native_layer_norm", args)[0])
     }
 

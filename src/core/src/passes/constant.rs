@@ -47,8 +47,7 @@ impl<'g> Constants<'g> {
                 self.known.insert(v, None);
                 continue;
             };
-            let missing: Vec<ValueId> =
-                self.graph.node(node).reads().filter(|r| !self.known.contains_key(r)).collect();
+            let missing: Vec<ValueId> = self.graph.node(node).reads().filter(|r| !self.known.contains_key(r)).collect();
             if missing.is_empty() {
                 let result = self.evaluate(node);
                 self.known.insert(v, result);
@@ -209,8 +208,7 @@ impl Eval<'_> {
     fn index(&self) -> Option<Tensor> {
         let x = self.tensor("self")?;
         let Some(Arg::Values(list)) = self.call.node.arg("indices") else { return None };
-        let indices: Vec<Tensor> =
-            list.iter().map(|v| self.known.get(&(*v)?)?.clone()).collect::<Option<_>>()?;
+        let indices: Vec<Tensor> = list.iter().map(|v| self.known.get(&(*v)?)?.clone()).collect::<Option<_>>()?;
         let shape = indices.iter().try_fold(Vec::new(), |s, i| broadcast_shape(&s, &i.shape))?;
         let mut at = Tensor::filled(Vec::new(), i32::try_from(x.offset).ok()?);
         for (dim, index) in indices.iter().enumerate() {
@@ -230,12 +228,8 @@ impl Eval<'_> {
         for dim in rest {
             if x.strides[dim] != 0 {
                 let data = (0..x.shape[dim]).map(|i| (i * x.strides[dim]) as i32).collect::<Vec<_>>();
-                let mut offsets = Tensor {
-                    shape: vec![data.len() as i64],
-                    strides: vec![1],
-                    offset: 0,
-                    data: Rc::new(data),
-                };
+                let mut offsets =
+                    Tensor { shape: vec![data.len() as i64], strides: vec![1], offset: 0, data: Rc::new(data) };
                 for _ in dim + 1..x.shape.len() {
                     offsets = offsets.unsqueeze(offsets.shape.len());
                 }
@@ -260,7 +254,8 @@ impl Eval<'_> {
         let x = self.tensor("self")?;
         let k = self.call.int("diagonal").unwrap_or(0);
         let [.., rows, cols] = x.shape[..] else { return None };
-        let data: Vec<i32> = (0..rows).flat_map(|r| (0..cols).map(move |c| (r, c))).map(|(r, c)| i32::from(keep(r, c, k))).collect();
+        let data: Vec<i32> =
+            (0..rows).flat_map(|r| (0..cols).map(move |c| (r, c))).map(|(r, c)| i32::from(keep(r, c, k))).collect();
         let mask = Tensor { shape: vec![rows, cols], strides: vec![cols, 1], offset: 0, data: Rc::new(data) };
         x.zip(&mask, |a, b| a * b)
     }

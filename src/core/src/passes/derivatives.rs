@@ -163,11 +163,8 @@ fn pow(d: &mut Backward, node: &Node, g: &[Option<ValueId>]) {
     let n = number(d, node, "exponent");
     let Some(x) = node.tensor("self") else { return };
     through(d, node, g, |d, g| {
-        let power = if n == 2.0 {
-            x
-        } else {
-            d.b.one("pow.Tensor_Scalar", vec![arg("self", x), arg("exponent", n - 1.0)])
-        };
+        let power =
+            if n == 2.0 { x } else { d.b.one("pow.Tensor_Scalar", vec![arg("self", x), arg("exponent", n - 1.0)]) };
         let slope = d.b.scale(power, n);
         d.b.binary("mul.Tensor", g, slope)
     });

@@ -79,12 +79,7 @@ impl<'g> Copy<'g> {
                 (name.clone(), arg)
             })
             .collect();
-        let results = node
-            .outs
-            .iter()
-            .zip(names)
-            .map(|(v, name)| v.map(|v| (name, self.old.ty(v).clone())))
-            .collect();
+        let results = node.outs.iter().zip(names).map(|(v, name)| v.map(|v| (name, self.old.ty(v).clone()))).collect();
         let copied = Node { op: node.op.clone(), args, outs: Vec::new(), origin: node.origin };
         self.b.push(copied, results)
     }

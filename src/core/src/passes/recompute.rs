@@ -35,8 +35,7 @@ pub fn recompute(model: &Model, joint: Joint, regions: &[Region]) -> Joint {
             continue;
         };
         let recomputed = again.entry(region).or_insert_with(|| plan.emit(region, &mut copy));
-        let inputs =
-            node.reads().map(|v| (v, *recomputed.get(&v).unwrap_or(&copy.map[&v]))).collect();
+        let inputs = node.reads().map(|v| (v, *recomputed.get(&v).unwrap_or(&copy.map[&v]))).collect();
         let names = node.outs.iter().map(|v| v.map(|v| joint.graph.value(v).name.clone())).collect();
         let outs = copy.clone_node(node, &inputs, names);
         for (old, new) in node.outs.iter().zip(outs) {
