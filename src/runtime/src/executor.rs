@@ -260,7 +260,8 @@ fn tensors_in(arg: &Arg) -> usize {
     }
 }
 
-/// One index of the middle factor of dimension `dim`, seen as groups × parts × rest. A view where there is one group.
+/// One index of the middle factor of dimension `dim`, seen as groups × parts × rest. Contiguous, because some kernels
+/// expect what they would get from another operator; so a view only along the first dimension.
 fn piece(whole: &Tensor, split: &Split, micro_batch: u32) -> std::result::Result<Tensor, String> {
     let at = geometry::part(split, micro_batch);
     let size = whole.size().get(split.dim).copied().ok_or("has no such dimension")?;
@@ -273,7 +274,7 @@ fn piece(whole: &Tensor, split: &Split, micro_batch: u32) -> std::result::Result
             .and_then(|w| w.f_select(dim + 1, at))
             .and_then(|w| w.f_flatten(dim, dim + 1)),
     };
-    cut.map_err(|e| libtorch::message(&e))
+    cut.and_then(|piece| piece.f_contiguous()).map_err(|e| libtorch::message(&e))
 }
 
 fn single_read(instr: &Instr) -> std::result::Result<Value, String> {

@@ -31,9 +31,11 @@ pub fn apply(graph: &Graph, node: &Node, typing: &Typing, sliceable: &[bool]) ->
     }
 }
 
+type Row = (&'static str, fn(&Rule) -> Verdict);
+
 /// In alphabetical order.
 #[rustfmt::skip]
-static ROWS: &[(&str, fn(&Rule) -> Verdict)] = &[
+static ROWS: &[Row] = &[
     ("__and__.Tensor", |r| r.elementwise()),
     ("__or__.Tensor", |r| r.elementwise()),
     ("_log_softmax", |r| r.keeps_dim_whole("self")),

@@ -74,7 +74,7 @@ impl Body {
         };
         let storage = match &node.op {
             GraphOp::Aten(name) => ops::row(name).map_or(Storage::Fresh, |row| row.storage),
-            GraphOp::Part { .. } => Storage::View("self"),
+            GraphOp::Part { dim: 0, groups: 1, .. } => Storage::View("self"),
             _ => Storage::Fresh,
         };
         let alias = match storage {

@@ -201,7 +201,7 @@ impl Canon<'_> {
         Call { graph: self.old, node }
     }
 
-    fn new(&self, node: &Node, name: &str) -> Option<ValueId> {
+    fn operand(&self, node: &Node, name: &str) -> Option<ValueId> {
         node.tensor(name).map(|v| self.map[&v])
     }
 
@@ -210,34 +210,34 @@ impl Canon<'_> {
     }
 
     fn identity(&mut self, node: &Node) -> Option<ValueId> {
-        self.new(node, "self")
+        self.operand(node, "self")
     }
 
     /// `contiguous` of what is contiguous anyway is nothing; behind a view that reorders, it is a copy.
     fn contiguous(&mut self, node: &Node) -> Option<ValueId> {
-        let x = self.new(node, "self")?;
+        let x = self.operand(node, "self")?;
         Some(self.b.one("clone", vec![arg("self", x)]))
     }
 
     fn cast(&mut self, node: &Node) -> Option<ValueId> {
         let dtype = self.out_ty(node)?.dtype;
-        let x = self.new(node, "self")?;
+        let x = self.operand(node, "self")?;
         Some(self.b.one("to.dtype", vec![arg("self", x), arg("dtype", dtype)]))
     }
 
     fn identity_or_cast(&mut self, node: &Node) -> Option<ValueId> {
-        let x = self.new(node, "self")?;
+        let x = self.operand(node, "self")?;
         if self.out_ty(node)?.dtype == self.b.ty(x).dtype { Some(x) } else { self.cast(node) }
     }
 
     fn view(&mut self, node: &Node) -> Option<ValueId> {
-        let x = self.new(node, "self")?;
+        let x = self.operand(node, "self")?;
         let shape = self.out_ty(node)?.shape;
         Some(self.b.reshape(x, shape))
     }
 
     fn expand(&mut self, node: &Node) -> Option<ValueId> {
-        let x = self.new(node, "self")?;
+        let x = self.operand(node, "self")?;
         let shape = self.out_ty(node)?.shape;
         if self.b.ty(x).shape == shape {
             return Some(x);
@@ -246,7 +246,7 @@ impl Canon<'_> {
     }
 
     fn slice(&mut self, node: &Node) -> Option<ValueId> {
-        let x = self.new(node, "self")?;
+        let x = self.operand(node, "self")?;
         let (dim, range) = ops::slice_range(&self.call(node))?;
         self.sliced(x, dim, range.start, range.end)
     }
@@ -260,7 +260,7 @@ impl Canon<'_> {
     }
 
     fn split(&mut self, node: &Node) -> Option<ValueId> {
-        let x = self.new(node, "self")?;
+        let x = self.operand(node, "self")?;
         let dim = wrap(self.call(node).int("dim").unwrap_or(0), self.b.ty(x).shape.len());
         let size = self.b.ty(x).shape[dim];
         let sizes = match node.arg("split_size").or_else(|| node.arg("split_sizes"))? {
@@ -281,7 +281,7 @@ impl Canon<'_> {
 
     /// Matrices only: a vector is one with a dimension of size 1 in the place that the product contracts away.
     fn matmul(&mut self, node: &Node, other: &str) -> Option<ValueId> {
-        let (mut a, mut b) = (self.new(node, "self")?, self.new(node, other)?);
+        let (mut a, mut b) = (self.operand(node, "self")?, self.operand(node, other)?);
         let shape = self.out_ty(node)?.shape;
         if let [n] = self.b.shape(a)[..] {
             a = self.b.reshape(a, vec![1, n]);
@@ -300,20 +300,20 @@ impl Canon<'_> {
         if alpha == 1.0 && beta == 1.0 {
             return None;
         }
-        let (bias, a, b) = (self.new(node, "self")?, self.new(node, "mat1")?, self.new(node, "mat2")?);
+        let (bias, a, b) = (self.operand(node, "self")?, self.operand(node, "mat1")?, self.operand(node, "mat2")?);
         let product = self.b.mm(a, b);
         let (bias, product) = (self.b.scale(bias, beta), self.b.scale(product, alpha));
         Some(self.b.binary("add.Tensor", bias, product))
     }
 
     fn matrix_transpose(&mut self, node: &Node) -> Option<ValueId> {
-        let x = self.new(node, "self")?;
+        let x = self.operand(node, "self")?;
         (self.b.ty(x).shape.len() == 2).then(|| self.b.transpose(x, 0, 1))
     }
 
     /// `x ∘ number`, and `x ± alpha · y`.
     fn arithmetic(&mut self, node: &Node, scalar: &'static str) -> Option<ValueId> {
-        let x = self.new(node, "self")?;
+        let x = self.operand(node, "self")?;
         let alpha = self.call(node).number("alpha").unwrap_or(1.0);
         if node.tensor("other").is_some() {
             return None;
@@ -343,7 +343,7 @@ impl Canon<'_> {
         if node.outs.iter().skip(1).any(Option::is_some) {
             return None;
         }
-        let x = self.new(node, "input").or_else(|| self.new(node, "self"))?;
+        let x = self.operand(node, "input").or_else(|| self.operand(node, "self"))?;
         let call = self.call(node);
         let train = call.flag("train");
         let p = call.number("p")?;
@@ -363,17 +363,17 @@ impl Canon<'_> {
     }
 
     fn layer_norm(&mut self, node: &Node) -> Option<ValueId> {
-        let x = self.new(node, "input")?;
+        let x = self.operand(node, "input")?;
         let call = self.call(node);
         let (shape, eps) = (call.ints("normalized_shape")?, call.number("eps").unwrap_or(1e-5));
-        let (w, bias) = (self.new(node, "weight"), self.new(node, "bias"));
+        let (w, bias) = (self.operand(node, "weight"), self.operand(node, "bias"));
         let args =
             vec![arg("input", x), arg("normalized_shape", shape), arg("weight", w), arg("bias", bias), arg("eps", eps)];
         Some(self.b.op("native_layer_norm", args)[0])
     }
 
     fn softmax(&mut self, node: &Node, op: &'static str) -> Option<ValueId> {
-        let mut x = self.new(node, "self")?;
+        let mut x = self.operand(node, "self")?;
         if let Some(dtype) = self.call(node).dtype("dtype") {
             x = self.b.one("to.dtype", vec![arg("self", x), arg("dtype", dtype)]);
         }
@@ -387,7 +387,7 @@ impl Canon<'_> {
 
     /// A gather whose index tensors each count through the whole of their dimension is a view.
     fn index(&mut self, node: &Node) -> Option<ValueId> {
-        let x = self.new(node, "self")?;
+        let x = self.operand(node, "self")?;
         let Some(Arg::Values(list)) = node.arg("indices") else { return None };
         let from = self.b.shape(x);
         let to = self.out_ty(node)?.shape;
@@ -429,7 +429,7 @@ impl Canon<'_> {
         if !plain {
             return None;
         }
-        let (x, target) = (self.new(node, "self")?, self.new(node, "target")?);
+        let (x, target) = (self.operand(node, "self")?, self.operand(node, "target")?);
         let logp = self.softmaxed("_log_softmax", x, 1);
         let args = vec![
             arg("self", logp),
@@ -461,7 +461,8 @@ impl Canon<'_> {
         let mut causal = call.flag("is_causal");
         let learned = node.tensor("attn_mask").is_some_and(|v| self.of_parameters[v.0 as usize]);
         let mask = self.mask(node, &mut causal);
-        let (q, mut k, mut v) = (self.new(node, "query")?, self.new(node, "key")?, self.new(node, "value")?);
+        let (q, mut k, mut v) =
+            (self.operand(node, "query")?, self.operand(node, "key")?, self.operand(node, "value")?);
         // libtorch's kernel has no dropout of ours, and no gradient for the mask.
         let width = |ty: &Type| ty.shape.last().copied();
         let vendor_kernel = p == 0.0

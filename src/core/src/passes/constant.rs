@@ -420,7 +420,7 @@ impl Tensor {
         let n = stored[dim] as usize;
         let inner: usize = stored[dim + 1..].iter().product::<i64>() as usize;
         let mut line = vec![0; n];
-        for start in (0..data.len()).filter(|i| (i / inner) % n.max(1) == 0) {
+        for start in (0..data.len()).filter(|i| (i / inner).is_multiple_of(n.max(1))) {
             for k in 0..n {
                 line[k] = data[start + k * inner];
             }
