@@ -97,7 +97,7 @@ fn test(_: &[String]) -> Result<ExitCode> {
         ("format", &["fmt", "--all", "--check"][..]),
         ("lint", &["clippy", "--workspace", "--all-targets", FEATURES, "--", "-D", "warnings"]),
         ("build", &["test", "--workspace", FEATURES, "--no-run"]),
-        ("test", &["test", "--workspace", FEATURES]),
+        ("test", &["test", "--workspace", FEATURES, "--no-fail-fast"]),
     ] {
         stages.run(name, || stage::succeed(cargo(&libtorch, arguments).env("SLAPO_WORKER", &worker)))?;
     }
