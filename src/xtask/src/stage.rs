@@ -1,8 +1,9 @@
 //! Named stages with their times, and the commands they run.
 
 use crate::Result;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Runs stages one after the other and prints their times; a table of all of them at the end.
@@ -67,6 +68,34 @@ pub fn succeed(command: &mut Command) -> Result<()> {
     if status.success() { Ok(()) } else { Err(format!("`{shown}` ended with {status}")) }
 }
 
+/// Runs `cargo test` and adds up what its test binaries report: passed and failed.
+pub fn count_tests(command: &mut Command) -> Result<()> {
+    let mut child = command.stdout(Stdio::piped()).spawn().map_err(|e| format!("cannot start cargo: {e}"))?;
+    let (mut passed, mut failed) = (0, 0);
+    for line in child.stdout.take().into_iter().flat_map(|out| BufReader::new(out).lines()) {
+        let line = line.map_err(|e| format!("while reading cargo's output: {e}"))?;
+        println!("{line}");
+        if let Some((ok, wrong)) = test_result(&line) {
+            passed += ok;
+            failed += wrong;
+        }
+    }
+    let status = child.wait().map_err(|e| format!("lost track of cargo: {e}"))?;
+    println!("\n{passed} passed, {failed} failed");
+    if status.success() { Ok(()) } else { Err(format!("cargo ended with {status}")) }
+}
+
+/// `test result: ok. 3 passed; 0 failed; …`
+fn test_result(line: &str) -> Option<(u32, u32)> {
+    let rest = line.strip_prefix("test result: ")?;
+    let (_, counts) = rest.split_once(". ")?;
+    let number = |what: &str| {
+        let part = counts.split("; ").find(|part| part.ends_with(what))?;
+        part.split(' ').next()?.parse().ok()
+    };
+    Some((number("passed")?, number("failed")?))
+}
+
 /// Where cargo puts what it builds.
 pub fn target_directory() -> Result<PathBuf> {
     let output = bare_cargo(&["metadata", "--no-deps", "--format-version", "1"])
@@ -75,4 +104,16 @@ pub fn target_directory() -> Result<PathBuf> {
     let metadata = String::from_utf8_lossy(&output.stdout);
     let found = metadata.split_once("\"target_directory\":\"").and_then(|(_, rest)| rest.split_once('"'));
     found.map(|(path, _)| PathBuf::from(path)).ok_or_else(|| "cargo does not say where it builds".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_of_a_test_binary() {
+        let line = "test result: FAILED. 15 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.49s";
+        assert_eq!(test_result(line), Some((15, 1)));
+        assert_eq!(test_result("test results ... ok"), None);
+    }
 }
