@@ -257,3 +257,19 @@ fn labels_are_an_input_of_their_own() {
     let options = ["--steps", "1", "--no-dropout"];
     assert_ne!(train(&random, "", &options).losses, train(&same, "", &options).losses);
 }
+
+/// Running statistics belong to what PyTorch calls the state of a model.
+#[test]
+fn buffers_that_change_are_saved() {
+    let oracle = oracle("counters");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let saved = folder.path().join("saved.safetensors");
+    let path = saved.to_str().expect("a path in UTF-8");
+    train(&oracle, "", &["--steps", "3", "--save", path]);
+    let bytes = std::fs::read(&saved).expect("the saved model");
+    let file = SafeTensors::deserialize(&bytes).expect("a safetensors file");
+    let steps = file.tensor("norm.num_batches_tracked").expect("the counter").data().to_vec();
+    assert_eq!(steps, 3i64.to_le_bytes());
+    let mean = file.tensor("norm.running_mean").expect("the running mean");
+    assert!(mean.data().iter().any(|byte| *byte != 0), "it began as zero");
+}

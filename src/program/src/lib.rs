@@ -110,6 +110,8 @@ pub struct Parameter {
     /// The model's own names for it: the canonical one first, then tied ones.
     pub names: Vec<String>,
     pub trainable: bool,
+    /// Whether a saved model holds it: parameters and persistent buffers.
+    pub saved: bool,
     /// Where the archive keeps the values; absent for archives without weights.
     pub source: Option<Source>,
     pub init: Init,

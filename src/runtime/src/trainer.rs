@@ -112,12 +112,12 @@ fn scalar(executor: &Executor, id: GlobalId) -> Result<f64> {
 
 type Named<'a> = Vec<(&'a str, &'a Tensor)>;
 
-/// Trained and frozen parameters under their canonical names; buffers belong to the model's code.
+/// Trained and frozen parameters and persistent buffers, under their canonical names.
 fn parameters(executor: &Executor) -> Result<Named<'_>> {
     let program = executor.program();
     let mut named = Vec::new();
     for parameter in &program.parameters {
-        if program.globals[parameter.global as usize].role != Role::Parameter {
+        if !parameter.saved {
             continue;
         }
         let name = parameter.names.first().map_or("", String::as_str);

@@ -10,7 +10,7 @@ pub use optimizer::{Kind as OptimizerKind, Settings as OptimizerSettings};
 
 use crate::passes::autodiff::Joint;
 use body::{Body, Frame};
-use slapo_model::{Def, Graph, Model, Node, Op, Type, ValueId};
+use slapo_model::{Def, Graph, Model, Node, Op, Stored, Type, ValueId};
 use slapo_program::{
     Arg, Call, Fingerprint, Function, FunctionKind, Global, GlobalId, Init, Input, Instr, Parameter, Placement,
     Program, Role, Source, TensorType, VERSION, Value,
@@ -107,7 +107,7 @@ impl<'a> Lower<'a> {
         self.global(name, TensorType::scalar(ty.dtype), Role::Scalar)
     }
 
-    /// Parameters, buffers and inputs that the graph reads; parameters in the model's order, read or not.
+    /// Parameters in the model's order, read or not; buffers that are read, changed or saved; inputs.
     fn leaves(&mut self) {
         let graph = self.graph();
         let mutated: BTreeSet<_> = self.model.mutations.iter().map(|(buffer, _)| *buffer).collect();
@@ -115,55 +115,37 @@ impl<'a> Lower<'a> {
         for (i, value) in graph.values.iter().enumerate() {
             let id = ValueId(i as u32);
             let ty = tensor_type(&value.ty);
-            match value.def {
+            let global = match value.def {
                 Def::Parameter(p) => {
                     let parameter = self.model.parameter(p);
                     let trainable = self.joint.gradients.iter().any(|(g, _)| *g == p);
                     let global = self.global(&parameter.names[0], ty, Role::Parameter);
-                    let source = parameter.stored.as_ref().map(|s| Source {
-                        offset: s.offset,
-                        dtype: parameter.dtype,
-                        shape: parameter.shape.clone(),
-                        strides: s.strides.clone(),
-                    });
-                    self.program.parameters.push(Parameter {
-                        global,
-                        names: parameter.names.clone(),
-                        trainable,
-                        source,
-                        init: initializer(self.model, p),
-                        placement: Placement { global_shape: parameter.shape.clone(), splits: Vec::new() },
-                    });
-                    self.globals.insert(id, global);
+                    let whole = TensorType::new(parameter.dtype, parameter.shape.clone());
+                    let held = held(global, &parameter.names, whole, parameter.stored.as_ref());
+                    self.program.parameters.push(Parameter { trainable, init: initializer(self.model, p), ..held });
+                    global
                 }
-                Def::Buffer(b) if read.contains(&id) || mutated.contains(&b) => {
+                Def::Buffer(b) => {
                     let buffer = &self.model.buffers[b.0 as usize];
+                    if !buffer.persistent && !read.contains(&id) && !mutated.contains(&b) {
+                        continue;
+                    }
                     let global = self.global(&buffer.name, ty, Role::Buffer);
-                    let source = buffer.stored.as_ref().map(|s| Source {
-                        offset: s.offset,
-                        dtype: buffer.dtype,
-                        shape: buffer.shape.clone(),
-                        strides: s.strides.clone(),
-                    });
-                    self.program.parameters.push(Parameter {
-                        global,
-                        names: vec![buffer.name.clone()],
-                        trainable: false,
-                        source,
-                        init: Init::Stored,
-                        placement: Placement { global_shape: buffer.shape.clone(), splits: Vec::new() },
-                    });
-                    self.globals.insert(id, global);
+                    let whole = TensorType::new(buffer.dtype, buffer.shape.clone());
+                    let held = held(global, std::slice::from_ref(&buffer.name), whole, buffer.stored.as_ref());
+                    self.program.parameters.push(Parameter { saved: buffer.persistent, ..held });
+                    global
                 }
                 Def::Input(i) => {
                     let name = self.model.inputs[i as usize].name.clone();
                     let global = self.global(&name, ty, Role::Input);
                     let limit = embedding_limit(graph, id);
                     self.program.inputs.push(Input { name, global, limit });
-                    self.globals.insert(id, global);
+                    global
                 }
-                Def::Buffer(_) | Def::Node(..) => {}
-            }
+                Def::Node(..) => continue,
+            };
+            self.globals.insert(id, global);
         }
     }
 
@@ -322,6 +304,25 @@ impl<'a> Lower<'a> {
             program.origins.push(slapo_program::Origin::default());
         }
         program
+    }
+}
+
+/// A tensor of the archive as one rank holds it whole: saved, not trained, filled with the archive's own values.
+fn held(global: GlobalId, names: &[String], whole: TensorType, stored: Option<&Stored>) -> Parameter {
+    let source = stored.map(|s| Source {
+        offset: s.offset,
+        dtype: whole.dtype,
+        shape: whole.shape.clone(),
+        strides: s.strides.clone(),
+    });
+    Parameter {
+        global,
+        names: names.to_vec(),
+        trainable: false,
+        saved: true,
+        source,
+        init: Init::Stored,
+        placement: Placement { global_shape: whole.shape, splits: Vec::new() },
     }
 }
 

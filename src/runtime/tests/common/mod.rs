@@ -83,6 +83,7 @@ impl Build {
             global,
             names: vec![name.to_owned()],
             trainable: true,
+            saved: true,
             source: None,
             init: Init::Normal { std: 0.5, site: global },
             placement: Placement::default(),
