@@ -4,7 +4,8 @@
 //! checking them is the compiler's.
 
 /// Name and text of every module, in alphabetical order.
-const MODULES: &[(&str, &str)] = &[("memory", include_str!("../memory.slapo"))];
+const MODULES: &[(&str, &str)] =
+    &[("memory", include_str!("../memory.slapo")), ("parallel", include_str!("../parallel.slapo"))];
 
 /// The text of a module.
 pub fn module(name: &str) -> Option<&'static str> {

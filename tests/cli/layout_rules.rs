@@ -271,7 +271,7 @@ impl Sheet {
     fn part(&mut self, whole: ValueId, dim: usize, groups: i64) -> ValueId {
         let mut ty = self.b.ty(whole).clone();
         ty.shape[dim] /= self.parts;
-        let op = Op::Part { dim, groups, parts: self.parts };
+        let op = Op::Part { dim, groups, parts: self.parts, part: None };
         let node = Node { op, args: vec![arg("self", whole)], outs: Vec::new(), origin: Origin::default() };
         self.b.push(node, vec![Some((None, ty))])[0].expect("one result")
     }
@@ -371,8 +371,12 @@ impl Sheet {
             _ => Replicated,
         };
         let typing = layout::infer(&graph, self.parts, leaf).ok()?;
+        // Adding a bias on the first rank alone means nothing to micro-batches.
+        if !typing.biased_once.is_empty() {
+            return None;
+        }
         let results = outs.iter().map(|v| v.map_or(Replicated, |v| typing.of(v))).collect();
-        Some((layout::partition(&graph, &typing, 0).0, results))
+        Some((layout::partition(&graph, &typing, 0, layout::Here::MicroBatch).0, results))
     }
 
     /// Writes a partitioned case behind the sheet; leaves become the operands as held.
@@ -449,6 +453,9 @@ impl Sheet {
             optimizer: OptimizerSettings::default(),
             schedule: String::new(),
             placements: BTreeMap::new(),
+            mesh: Vec::new(),
+            coordinates: Vec::new(),
+            boxes: BTreeMap::new(),
         };
         let mut program = lower(&self.model, &joint, &target);
         for parameter in &mut program.parameters {
@@ -478,6 +485,7 @@ fn execute(program: Program) -> Vec<(String, f64)> {
     std::fs::write(&data, "no input reads this").expect("writing the data");
     let job = Job {
         program,
+        simulated: Vec::new(),
         archive: None,
         data,
         steps: 1,

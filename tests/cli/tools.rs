@@ -1,6 +1,7 @@
 //! `explain`, `inspect`, `doctor`, `completions`, `man`.
 
 use crate::support::run;
+use insta::assert_snapshot;
 use slapo_core::primitives;
 use slapo_syntax::Code;
 
@@ -9,12 +10,29 @@ fn everything_that_is_listed_is_explained() {
     let list = run(&["explain"]).expect(0).stdout;
     let topics: Vec<&str> = list.lines().filter_map(|l| l.strip_prefix("    ")?.split_whitespace().next()).collect();
     assert_eq!(topics.len(), Code::ALL.len() + primitives::ALL.len());
-    for topic in ["S0001", "s0031", "checkpoint", "accumulate", "freeze"] {
+    for topic in &topics {
         let page = run(&["explain", topic]).expect(0).stdout;
-        assert!(page.starts_with("# ") && page.contains("```slapo"), "{page}");
+        assert!(page.starts_with("# "), "{topic}: {page}");
+        assert!(page.lines().count() >= 3 && page.matches("```").count().is_multiple_of(2), "{topic}: {page}");
+        for placeholder in [concat!("TO", "DO"), concat!("FIX", "ME"), "XXX", ",fail", ",ok\n"] {
+            assert!(!page.contains(placeholder), "{topic} has `{placeholder}`: {page}");
+        }
     }
+    let lower = run(&["explain", "s0031"]).expect(0).stdout;
+    assert_eq!(lower, run(&["explain", "S0031"]).expect(0).stdout);
     let all = run(&["explain", "--message-format", "json"]).expect(0).stdout;
-    assert_eq!(all.lines().count(), topics.len());
+    assert_eq!(all.lines().count(), 1 + topics.len());
+    assert!(all.starts_with("{\"type\":\"version\""), "{all}");
+}
+
+#[test]
+fn primitives_are_explained_with_their_errors() {
+    for primitive in primitives::ALL {
+        let page = run(&["explain", primitive.name]).expect(0).stdout;
+        let parts = [&format!("# `{}`", primitive.signature()), "```slapo\n", "Numeric class: ", "* S0501: "];
+        assert!(parts.iter().all(|part| page.contains(*part)), "{page}");
+    }
+    assert_snapshot!(run(&["explain", "accumulate"]).expect(0).stdout);
 }
 
 #[test]
@@ -30,10 +48,17 @@ fn inspect_shows_a_model() {
     let json = run(&["inspect", "examples/gpt2/gpt2-tiny.pt2", "--json"]).expect(0).stdout;
     let value: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!(value["totals"]["elements"], 174_656);
+    let records = run(&["inspect", "examples/gpt2/gpt2-tiny.pt2", "--message-format", "json"]).expect(0).stdout;
+    let lines: Vec<serde_json::Value> = records.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
+    assert_eq!(lines.len(), 2);
+    assert_eq!((&lines[0]["type"], &lines[1]["type"]), (&"version".into(), &"model".into()));
+    assert_eq!(lines[1]["totals"], value["totals"]);
     let ports = run(&["inspect", "examples/gpt2/gpt2-tiny.pt2", "--module", "transformer.h.0"]).expect(0).stdout;
     assert!(ports.contains("input(0)"), "{ports}");
-    run(&["inspect", "examples/gpt2/gpt2-tiny.pt2", "--module", "no.such"]).expect(2);
-    run(&["inspect", "tests/data/bad/random.pt2"]).expect(2);
+    let none = run(&["inspect", "examples/gpt2/gpt2-tiny.pt2", "--module", "no.such"]).expect(2);
+    assert!(none.stderr.starts_with("error[S0201]: ") && none.stderr.contains("`no.such`"), "{}", none.stderr);
+    let broken = run(&["inspect", "tests/data/bad/random.pt2"]).expect(2);
+    assert!(broken.stderr.starts_with("error[S1001]: tests/data/bad/random.pt2: "), "{}", broken.stderr);
 }
 
 #[test]

@@ -86,6 +86,7 @@ fn files_that_were_asked_for_are_written() {
     assert_eq!(names(&save).len(), names(&dump).len());
     assert!(names(&save).contains(&"transformer.wte.weight".to_owned()));
     let log = fs::read_to_string(log).expect("was written");
+    assert!(log.starts_with("{\"type\":\"version\""), "{log}");
     assert_eq!(losses(&log).len(), 2);
     for kind in ["training", "ready", "summary"] {
         assert_eq!(records(&log, kind).len(), 1, "{kind}");
@@ -99,7 +100,7 @@ fn the_seed_decides_and_deterministic_runs_repeat() {
         let common =
             ["--batch", "4", "--seq", "16", "--deterministic", "--init", "--steps", "2", "--message-format", "json"];
         let run = train("examples/gpt2/gpt2-tiny.pt2", &[&common[..], args].concat()).expect(0);
-        assert!(run.stderr.contains("initial values: "), "{}", run.stderr);
+        assert!(run.stderr.contains("initial     normal 0.02  "), "{}", run.stderr);
         losses(&run.stdout)
     };
     assert_eq!(losses(&[]), losses(&["--seed", "0"]));
@@ -113,6 +114,11 @@ fn text_shorter_than_a_batch_is_refused() {
     fs::write(&short, "too short").expect("writes");
     let run = run(&["train", "examples/gpt2/plain.slapo", "--data", &short]).expect(2);
     assert!(run.stderr.contains("too short") && run.stderr.contains("512 bytes"), "{}", run.stderr);
+}
+
+#[test]
+fn the_page_on_data_says_the_truth() {
+    support::try_page(slapo_syntax::Code::UnfitData, None);
 }
 
 #[test]
@@ -155,7 +161,7 @@ fn labels_beyond_the_vocabulary_fail_with_their_place() {
     data_with_label(&data, 256);
     let beyond = train();
     assert!(matches!(beyond.code, Some(2 | 3)), "{:?} {}", beyond.code, beyond.stderr);
-    assert!(beyond.stderr.contains("256"), "{}", beyond.stderr);
+    assert!(beyond.stderr.contains("256") && beyond.stderr.contains("error[S09"), "{}", beyond.stderr);
 }
 
 #[test]
@@ -279,5 +285,5 @@ fn something_else_in_the_workers_place_is_told() {
         .output()
         .expect("starts");
     let run = Run::from(output).expect(3);
-    assert!(run.stderr.contains("no event") || run.stderr.contains("ended with"), "{}", run.stderr);
+    assert!(run.stderr.contains("error[S0903]") || run.stderr.contains("error[S0902]"), "{}", run.stderr);
 }

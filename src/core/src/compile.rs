@@ -3,13 +3,15 @@
 //! The order of passes stands here and nowhere else. Every pass reports faults as data; what a fault means for a line of
 //! the schedule is said where the lines are known.
 
-use crate::layout::{self, Layout, Refusal};
+use crate::layout::{self, Here, Layout, Refusal, Sync, Typing};
 use crate::lower::{self, OptimizerSettings, Target};
 use crate::passes::autodiff::{self, Joint, NoDerivative};
+use crate::passes::borders;
 use crate::passes::canonical::{self, canonicalize};
+use crate::passes::mesh;
 use crate::passes::recompute::{Region, recompute};
 use slapo_model::{BindError, Def, Graph, InputSizes, Model, ModuleId, Op, ParameterId, ScopeId, bind};
-use slapo_program::{Part, Placement, Program, Split};
+use slapo_program::{Axis, Part, Placement, Program, Split};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a schedule asks of the compiler, resolved to the model.
@@ -19,11 +21,73 @@ pub struct Effects {
     /// Modules to recompute in backward, with the step that asked for it.
     pub checkpoints: Vec<(ModuleId, u32)>,
     pub micro_batches: u32,
+    /// Axes of the mesh, outermost first; [`Shard::axis`] and its kin index this.
+    pub axes: Vec<MeshAxis>,
+    pub shards: Vec<Shard>,
+    pub syncs: Vec<PointSync>,
+    pub data_parallel: Vec<DataParallel>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MeshAxis {
+    pub name: String,
+    /// At least 1. An axis of size 1 keeps its splits and partial sums in the check, so that a schedule checks alike at
+    /// every degree.
+    pub size: i64,
+}
+
+/// `param.shard(dim, over, groups)`: the parameter is stored and used split.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shard {
+    pub parameter: ParameterId,
+    pub dim: usize,
+    pub groups: i64,
+    pub axis: usize,
+    pub step: u32,
+}
+
+/// `point.sync(kind, over)`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PointSync {
+    pub at: SyncPoint,
+    pub sync: Sync,
+    pub axis: usize,
+    pub step: u32,
+}
+
+/// Where a sync stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SyncPoint {
+    /// The value of that port as it enters every call of the module (ports as [`slapo_model::regions`] numbers them).
+    Input { module: ModuleId, port: u32 },
+    /// The value of that port as it leaves.
+    Output { module: ModuleId, port: u32 },
+    /// The gradient that leaves the module through the uses inside it.
+    InputGradient { module: ModuleId, port: u32 },
+    /// The gradient that comes from the uses outside.
+    OutputGradient { module: ModuleId, port: u32 },
+    /// The total gradient of a parameter, over all its uses.
+    ParameterGradient(ParameterId),
+}
+
+/// `module.data_parallel(over)`: inputs are split along the batch; the loss and the gradients are reduced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DataParallel {
+    pub axis: usize,
+    pub step: u32,
 }
 
 impl Default for Effects {
     fn default() -> Effects {
-        Effects { frozen: BTreeSet::new(), checkpoints: Vec::new(), micro_batches: 1 }
+        Effects {
+            frozen: BTreeSet::new(),
+            checkpoints: Vec::new(),
+            micro_batches: 1,
+            axes: Vec::new(),
+            shards: Vec::new(),
+            syncs: Vec::new(),
+            data_parallel: Vec::new(),
+        }
     }
 }
 
@@ -44,6 +108,10 @@ pub struct Compiled {
     pub bound: Graph,
     /// Canonical forward, backward and recomputation, over global values.
     pub joint: Joint,
+    /// How the ranks of each mesh axis hold the values of `joint`; empty where the schedule asks nothing of the mesh.
+    pub layouts: Vec<Typing>,
+    /// The syncs that [`Op::Sync`] nodes number: the schedule's, then those that `data_parallel` adds.
+    pub syncs: Vec<(usize, Sync)>,
     pub program: Program,
 }
 
@@ -68,9 +136,53 @@ pub enum Fault {
     },
     /// No parameter is trained.
     NothingToTrain,
+    /// Layouts that do not fit each other on a mesh axis.
+    Layout(Box<LayoutFault>),
 }
 
-/// Compiles for one rank.
+/// A place where the layouts of a schedule do not fit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LayoutFault {
+    /// Index into [`Effects::axes`].
+    pub axis: usize,
+    pub problem: LayoutProblem,
+    /// Where a value first became a partial sum, if that is the cause.
+    pub origin: Option<Place>,
+    /// Steps that have to do with it: the shard or sync that made the layouts what they are.
+    pub steps: Vec<u32>,
+    /// Axis sizes that would be legal, where that is known.
+    pub legal: Vec<i64>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum LayoutProblem {
+    /// A parameter's dimension does not divide into the parts.
+    Uneven { parameter: ParameterId, dim: usize, size: i64, groups: i64, parts: i64 },
+    /// An operator that does not take its operands as they are held.
+    Operator { at: Place, operator: String, reason: String, operands: Vec<(String, Layout)> },
+    /// A sync that does not fit the value.
+    Sync { at: Place, sync: Sync, found: Layout, step: u32 },
+    /// A sync at a point that carries no differentiable value.
+    NoValue { at: SyncPoint, step: u32 },
+    /// The loss is not whole at the end.
+    Loss { found: Layout },
+    /// A gradient is not held as its parameter is.
+    Gradient { parameter: ParameterId, found: Layout, wanted: Layout },
+    /// Two axes split one dimension of a value in a way that does not nest.
+    Nesting { at: Place, dim: usize, other: usize },
+}
+
+/// A node of the model, in words.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Place {
+    /// Dotted path of the module.
+    pub module: String,
+    pub source: Option<slapo_model::SourceId>,
+    pub operator: String,
+    pub is_backward: bool,
+}
+
+/// Compiles. The program is that of a mesh of one rank; layouts are those of the whole mesh.
 pub fn compile(
     model: &Model,
     sizes: &InputSizes,
@@ -82,24 +194,24 @@ pub fn compile(
         return Err(vec![Fault::Batch { batch: sizes.batch, micro_batches: effects.micro_batches }]);
     }
     let bound = bind(model, sizes).map_err(|e| vec![Fault::Bind(e)])?;
-    let forward = canonicalize(model, &bound, options.model);
+    let pointed = borders::insert(model, bound.clone(), &effects.syncs).map_err(layout_faults)?;
+    let forward = canonicalize(model, &pointed, options.model);
     let trainable = trainable(model, effects);
     let joint = autodiff::differentiate(forward, &trainable)
         .map_err(|faults| faults.into_iter().map(Fault::Derivative).collect::<Vec<_>>())?;
     if joint.gradients.is_empty() {
         return Err(vec![Fault::NothingToTrain]);
     }
+    let mesh::Meshed { joint, syncs } = mesh::reduced(model, joint, effects).map_err(layout_faults)?;
     let joint = recompute(model, joint, &regions(model, effects));
+    let layouts = mesh::layouts(model, &joint, effects, &syncs);
     let (local, placements) = micro_batched(&joint, micro_batches)?;
-    let target = Target {
-        seed: options.seed,
-        micro_batches: effects.micro_batches,
-        optimizer: options.optimizer.clone(),
-        schedule: options.schedule.clone(),
-        placements,
-    };
-    let program = lower::lower(model, &local, &target);
-    Ok(Compiled { bound, joint, program })
+    let program = lower::lower(model, &local, &target(effects, options, placements));
+    Ok(Compiled { bound, joint, layouts, syncs, program })
+}
+
+fn layout_faults(faults: Vec<LayoutFault>) -> Vec<Fault> {
+    faults.into_iter().map(|fault| Fault::Layout(Box::new(fault))).collect()
 }
 
 fn trainable(model: &Model, effects: &Effects) -> BTreeSet<ParameterId> {
@@ -124,14 +236,71 @@ fn regions(model: &Model, effects: &Effects) -> Vec<Region> {
     regions
 }
 
+/// The programs of every rank of the mesh, row-major over its axes; `compiled` must come of the same arguments.
+pub fn programs(
+    model: &Model,
+    compiled: &Compiled,
+    effects: &Effects,
+    options: &Options,
+) -> Result<Vec<Program>, Vec<Fault>> {
+    let world: i64 = effects.axes.iter().map(|axis| axis.size).product();
+    (0..world)
+        .map(|rank| {
+            let mut rest = rank;
+            let mut coordinates: Vec<i64> = Vec::new();
+            for axis in effects.axes.iter().rev() {
+                coordinates.insert(0, rest % axis.size);
+                rest /= axis.size;
+            }
+            let (local, mut placements) = mesh::local(model, &compiled.joint, effects, &compiled.syncs, &coordinates);
+            let (local, micro) = micro_batched(&local, i64::from(effects.micro_batches))?;
+            for (site, placement) in micro {
+                placements.entry(site).or_default().splits.extend(placement.splits);
+            }
+            let target = Target {
+                mesh: effects.axes.iter().map(|a| Axis { name: a.name.clone(), size: a.size }).collect(),
+                boxes: mesh::boxes(effects, &coordinates),
+                coordinates,
+                ..target(effects, options, placements)
+            };
+            Ok(lower::lower(model, &local, &target))
+        })
+        .collect()
+}
+
+/// The program of the unscheduled model under libtorch's own autograd: the oracle. What the schedule changes of training
+/// itself, frozen parameters, holds for it too.
+pub fn oracle(model: &Model, compiled: &Compiled, effects: &Effects, options: &Options) -> Program {
+    let graph = canonical::oracle(model, &compiled.bound, options.model);
+    let trained: BTreeSet<ParameterId> = compiled.joint.gradients.iter().map(|(p, _)| *p).collect();
+    let effects = Effects { micro_batches: 1, ..effects.clone() };
+    lower::lower_oracle(model, graph, &trained, &target(&effects, options, BTreeMap::new()))
+}
+
+fn target(effects: &Effects, options: &Options, placements: BTreeMap<u32, Placement>) -> Target {
+    Target {
+        seed: options.seed,
+        micro_batches: effects.micro_batches,
+        optimizer: options.optimizer.clone(),
+        schedule: options.schedule.clone(),
+        placements,
+        mesh: Vec::new(),
+        coordinates: Vec::new(),
+        boxes: BTreeMap::new(),
+    }
+}
+
 /// The graph of one micro-batch: inputs are split along the batch; the loss and the gradients must be sums.
 fn micro_batched(joint: &Joint, parts: i64) -> Result<(Joint, BTreeMap<u32, Placement>), Vec<Fault>> {
     if parts == 1 {
         return Ok((joint.clone(), BTreeMap::new()));
     }
     let graph = &joint.graph;
+    // Where ranks take their rows of the inputs, it is these rows that are divided.
+    let cut = |v: slapo_model::ValueId| matches!(graph.value(v).def, Def::Input(_));
+    let is_cut = graph.nodes.iter().any(|n| matches!(n.op, Op::Part { .. }) && n.reads().any(cut));
     let leaf = |def: Def| match def {
-        Def::Input(_) => Layout::Split { dim: 0, groups: 1 },
+        Def::Input(_) if !is_cut => Layout::Split { dim: 0, groups: 1 },
         _ => Layout::Replicated,
     };
     let typing = layout::infer(graph, parts, leaf).map_err(|refusals| {
@@ -159,7 +328,7 @@ fn micro_batched(joint: &Joint, parts: i64) -> Result<(Joint, BTreeMap<u32, Plac
             placements.insert(*site, Placement { global_shape: graph.ty(x).shape.clone(), splits });
         }
     }
-    let (local, forward) = layout::partition(graph, &typing, joint.forward);
+    let (local, forward) = layout::partition(graph, &typing, joint.forward, Here::MicroBatch);
     let mutations = local.outputs[1..=joint.mutations.len()].to_vec();
     let values = &local.outputs[1 + mutations.len()..];
     let gradients = joint.gradients.iter().zip(values).map(|((p, _), v)| (*p, *v)).collect();

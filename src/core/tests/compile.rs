@@ -1,6 +1,6 @@
 //! From archive to Program: what passes do to the committed models, and that the program's validator agrees.
 
-use slapo_core::compile::{Compiled, Effects, Fault, Options, compile};
+use slapo_core::compile::{Compiled, Effects, Fault, Options, compile, oracle};
 use slapo_core::memory::predict;
 use slapo_core::passes::canonical;
 use slapo_model::{Graph, InputSizes, Listing, Model, ParameterId, import};
@@ -223,4 +223,21 @@ fn stages_of_an_odd_gpt2() {
     let compiled = compiled(ODD, &effects, &Options::default());
     insta::assert_snapshot!("odd_gpt2_joint", Listing::new(&model, &compiled.joint.graph).to_string());
     insta::assert_snapshot!("odd_gpt2_program", compiled.program.to_string());
+}
+
+/// What programs are checked against is the model as it was imported, dropout apart.
+#[test]
+fn the_oracle_is_the_imported_graph() {
+    for path in [GPT2, BERT, OPT, MISC, OPERATORS] {
+        let model = archive(path);
+        let (effects, options) = (Effects::default(), Options::default());
+        let compiled = compile(&model, &SIZES, &effects, &options).unwrap_or_else(|e| panic!("{path}: {e:?}"));
+        let program = oracle(&model, &compiled, &effects, &options);
+        assert_eq!(faults(&program), [""; 0], "{path}");
+        let ours = |name: &str| program.functions.iter().flat_map(|f| &f.body).any(|i| program.line(i).contains(name));
+        assert!(ours("autograd("), "{path}");
+        for canonical in ["_log_softmax", "native_layer_norm", "nll_loss_forward", "_backward"] {
+            assert!(!ours(canonical), "{path} has {canonical}");
+        }
+    }
 }

@@ -5,7 +5,7 @@
 //! definition; a node's arguments are kept by the operator schema's names, what is absent takes the schema's default.
 
 use crate::model::{BufferId, ParameterId, ScopeId, SourceId};
-use slapo_program::DType;
+use slapo_program::{Collective, DType};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ValueId(pub u32);
@@ -43,7 +43,7 @@ pub struct Type<I = i64> {
 }
 
 /// Where a value comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Def {
     Parameter(ParameterId),
     /// A buffer or a constant tensor of the archive.
@@ -83,8 +83,15 @@ pub enum Op {
     /// The sum of the scalar `self`, which depends on inputs only, over all micro-batches of the step: a count of valid
     /// tokens. Known before the first forward.
     StepSum,
-    /// One part's piece of the whole value `self`: dimension `dim` seen as `groups × parts × rest`.
-    Part { dim: usize, groups: i64, parts: i64 },
+    /// One part's piece of the whole value `self`: dimension `dim` seen as `groups × parts × rest`. `part` is a rank's
+    /// coordinate; `None` the running micro-batch.
+    Part { dim: usize, groups: i64, parts: i64, part: Option<i64> },
+    /// What the ranks of a mesh axis do together with their own `self`s.
+    Collective { axis: u32, kind: Collective },
+    /// The border of a module's call: the identity. The gradient that passes it goes through the syncs of these numbers.
+    Border { gradient: Vec<u32> },
+    /// The identity on global values; changes how one axis of the mesh holds them. Numbers a list of the compiler's own.
+    Sync { sync: u32 },
     /// Gradients of `op` by running it again under autograd; results follow the operator's tensor arguments.
     /// Arguments are the operator's own and `grad_0`, `grad_1`, … per result (absent: zero).
     Vjp { op: String, results: u32 },
@@ -103,6 +110,13 @@ pub enum Arg<I = i64> {
     Bools(Vec<bool>),
     DType(DType),
     Str(String),
+}
+
+impl<I> Default for Graph<I> {
+    /// No node and no value: not even a loss.
+    fn default() -> Graph<I> {
+        Graph { values: Vec::new(), nodes: Vec::new(), inputs: Vec::new(), outputs: Vec::new(), loss: ValueId(0) }
+    }
 }
 
 impl<I> Graph<I> {
@@ -159,6 +173,9 @@ impl<I> Node<I> {
             Op::Dropout { .. } => "dropout",
             Op::StepSum => "step_sum",
             Op::Part { .. } => "part",
+            Op::Collective { .. } => "collective",
+            Op::Border { .. } => "border",
+            Op::Sync { .. } => "sync",
             Op::Vjp { op, .. } => op,
         }
     }

@@ -115,8 +115,15 @@ fn operator(op: &Op) -> String {
         Op::Aten(name) => name.clone(),
         Op::Dropout { site, p } => format!("dropout#{site}[p={p:?}]"),
         Op::Vjp { op, results } => format!("vjp[{op}, {results}]"),
+        Op::Border { gradient } if gradient.is_empty() => "border".to_string(),
+        Op::Border { gradient } => format!("border[gradient: {gradient:?}]"),
+        Op::Sync { sync } => format!("sync#{sync}"),
         Op::StepSum => "step_sum".to_string(),
-        Op::Part { dim, groups, parts } => format!("part[dim {dim}, groups {groups}, of {parts}]"),
+        Op::Part { dim, groups, parts, part: None } => format!("part[dim {dim}, groups {groups}, of {parts}]"),
+        Op::Part { dim, groups, parts, part: Some(part) } => {
+            format!("part[dim {dim}, groups {groups}, {part} of {parts}]")
+        }
+        Op::Collective { axis, kind } => format!("{kind:?}[axis {axis}]"),
     }
 }
 

@@ -9,6 +9,10 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Job {
     pub program: Program,
+    /// The programs of ranks 1, 2, … of a mesh that this process simulates, all ranks in lock step; for checking, not for
+    /// training.
+    #[serde(default)]
+    pub simulated: Vec<Program>,
     /// The archive that holds the weights; absent when every parameter is initialised.
     pub archive: Option<PathBuf>,
     /// Training data: `.safetensors` with one tensor per input (rows along dimension 0), anything else is bytes of text.
@@ -31,13 +35,17 @@ impl Job {
         #[derive(Deserialize)]
         struct Outline {
             program: Version,
+            #[serde(default)]
+            simulated: Vec<Version>,
         }
         #[derive(Deserialize)]
         struct Version {
             version: u32,
         }
         let outline: Outline = serde_json::from_str(text).map_err(|e| format!("not a job: {e}"))?;
-        crate::check_version(outline.program.version)?;
+        for program in std::iter::once(outline.program).chain(outline.simulated) {
+            crate::check_version(program.version)?;
+        }
         serde_json::from_str(text).map_err(|e| format!("damaged job: {e}"))
     }
 }
@@ -65,13 +73,13 @@ pub enum Event {
         memory: MemoryReport,
     },
     /// A file asked for by the job has been written.
-    Wrote {
-        path: PathBuf,
-        bytes: u64,
-    },
+    Wrote { path: PathBuf, bytes: u64 },
     Done {
         steps: u64,
         seconds: f64,
+        /// What rank 0 communicates in one step.
+        #[serde(default)]
+        collectives: Vec<CollectiveCount>,
     },
     Failed {
         kind: FailureKind,
@@ -87,6 +95,19 @@ pub enum Event {
     },
 }
 
+/// Collectives of one kind over one axis, in the functions of one kind.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CollectiveCount {
+    pub axis: String,
+    /// `all_reduce`, `all_gather`, `reduce_scatter` or `all_to_all`.
+    pub kind: String,
+    /// `prologue`, `forward`, `backward` or `optimizer`.
+    pub function: String,
+    pub calls: u64,
+    /// Of the tensors that the rank brings, over all calls.
+    pub bytes: u64,
+}
+
 /// Who is to blame, which decides the exit code of `slapoc`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -97,7 +118,8 @@ pub enum FailureKind {
     Run,
 }
 
-/// Bytes seen by libtorch's allocator, as the worker's hook counts them.
+/// Bytes seen by libtorch's allocator, as the worker's hook counts them: `current` and `peak` of the whole process, with
+/// all ranks that it simulates; the others of rank 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryReport {
     pub current: u64,

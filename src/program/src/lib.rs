@@ -10,7 +10,7 @@ mod number;
 mod types;
 mod validate;
 
-pub use job::{Event, FailureKind, Job, MemoryReport};
+pub use job::{CollectiveCount, Event, FailureKind, Job, MemoryReport};
 pub use types::{DType, TensorType};
 pub use validate::{Fault, validate};
 
@@ -31,6 +31,10 @@ pub struct Program {
     pub fingerprint: Fingerprint,
     pub seed: u64,
     pub micro_batches: u32,
+    /// Axes of the mesh, outermost first; empty for one rank.
+    pub mesh: Vec<Axis>,
+    /// This rank's coordinate on each axis. Ranks count row-major over the mesh.
+    pub coordinates: Vec<i64>,
     /// Where instructions come from; [`Instr::origin`] indexes this.
     pub origins: Vec<Origin>,
     pub globals: Vec<Global>,
@@ -47,6 +51,13 @@ pub struct Program {
     pub loss: GlobalId,
     /// Scalar global that holds the gradient norm before clipping, where the program computes it.
     pub grad_norm: Option<GlobalId>,
+}
+
+/// An axis of the mesh.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Axis {
+    pub name: String,
+    pub size: i64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -183,16 +194,31 @@ pub struct Function {
     pub body: Vec<Instr>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum FunctionKind {
     /// Constants, once.
     Setup,
     /// What depends on the inputs alone and must be known over all micro-batches: token counts.
     Prologue,
     Forward,
+    /// Forward under libtorch's own autograd, for [`Op::Autograd`]: the oracle that programs are checked against.
+    Recorded,
     Backward,
     /// Clipping and the update; parameter gradients are complete before it runs.
     Optimizer,
+}
+
+impl FunctionKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            FunctionKind::Setup => "setup",
+            FunctionKind::Prologue => "prologue",
+            FunctionKind::Forward => "forward",
+            FunctionKind::Recorded => "recorded forward",
+            FunctionKind::Backward => "backward",
+            FunctionKind::Optimizer => "optimizer",
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -224,6 +250,9 @@ pub enum Op {
     Part(Split),
     /// `args[0] · mask / (1 − p)`, the mask keyed by (seed, step, site, global element index). Its own derivative.
     Dropout { site: u32, p: f64, placement: Placement },
+    /// `outs[0]` from every rank's `args[0]` of one axis: the ranks whose other coordinates are the same. All ranks of a
+    /// mesh run the same instructions in the same order.
+    Collective { axis: u32, kind: Collective },
     /// `outs[0] (a global) += args[0]`; the first of a step takes the value as it is. Takes over the slot's storage
     /// where `args[0]` is freed by this instruction.
     Accumulate,
@@ -231,10 +260,38 @@ pub enum Op {
     Store,
     /// Drop the storage of the globals in `args` (gradients after the update).
     Release,
+    /// Gradients of `args[0]` with respect to the globals in `args[1..]`, by libtorch's own autograd over what a `Recorded`
+    /// function ran; `outs` has one gradient global per argument behind the first.
+    Autograd,
     /// Gradients of an operator that has no derivative entry, by running it again under autograd. `args` are one gradient
     /// per result (`None`: zero), `named` the operator's arguments; `outs` has one entry per tensor in `named`, lists
     /// flattened (`None`: not wanted).
     Vjp { op: String, results: u32 },
+}
+
+/// What ranks of one axis do together. `groups` as in [`Split`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Collective {
+    /// The sum.
+    AllReduce,
+    /// The whole tensor from pieces along `dim`.
+    AllGather { dim: usize, groups: i64 },
+    /// This rank's piece along `dim` of the sum.
+    ReduceScatter { dim: usize, groups: i64 },
+    /// Whole along `from` (split in `groups` before), split along `to`.
+    AllToAll { from: usize, groups: i64, to: usize },
+}
+
+impl Collective {
+    /// The schedule language's name of it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Collective::AllReduce => "all_reduce",
+            Collective::AllGather { .. } => "all_gather",
+            Collective::ReduceScatter { .. } => "reduce_scatter",
+            Collective::AllToAll { .. } => "all_to_all",
+        }
+    }
 }
 
 /// An argument of an instruction. Types follow the operator's schema; enumerations (layout, device, memory format)

@@ -77,6 +77,8 @@ impl Display for Op {
             Op::Aten(name) => f.write_str(name.strip_prefix("aten::").unwrap_or(name)),
             Op::Part(split) => write!(f, "part[{split}]"),
             Op::Dropout { site, p, .. } => write!(f, "dropout[site {site}, p {p}]"),
+            Op::Collective { axis, kind } => write!(f, "{kind:?} over axis {axis}"),
+            Op::Autograd => f.write_str("autograd"),
             Op::Accumulate => f.write_str("accumulate"),
             Op::Store => f.write_str("store"),
             Op::Release => f.write_str("release"),

@@ -2,10 +2,11 @@
 //!
 //! Checked: ids in range; a local is written once, read only after it was written and before it is freed, in the
 //! order of `step` for every micro-batch; a local is freed once and never while a view of it lives on in an
-//! instruction's arguments; dropout probabilities lie in [0, 1); placements split evenly. All faults are reported, not
-//! only the first.
+//! instruction's arguments; dropout probabilities lie in [0, 1); placements split evenly, and the part that is here
+//! exists; coordinates lie within the mesh, and collectives run over its axes. All faults are reported, not only the
+//! first.
 
-use crate::{Call, Function, Instr, Op, Placement, Program, Value};
+use crate::{Call, Collective, Function, Instr, Op, Part, Placement, Program, Split, Value};
 use std::collections::BTreeMap;
 
 /// One fault of a program.
@@ -76,10 +77,46 @@ impl Check<'_> {
                 self.fault("calls", None, format!("micro-batch {} does not exist", call.micro_batch));
             }
         }
+        self.mesh();
+        for p in &program.parameters {
+            let name = p.names.first().map_or("parameters", String::as_str);
+            self.placement(name, None, &p.placement);
+        }
         for function in &program.functions {
             for (i, instr) in function.body.iter().enumerate() {
                 self.ids(function, i, instr);
             }
+        }
+    }
+
+    fn mesh(&mut self) {
+        let Program { mesh, coordinates, .. } = self.program;
+        for axis in mesh.iter().filter(|axis| axis.size < 1) {
+            self.fault("mesh", None, format!("axis `{}` has size {}", axis.name, axis.size));
+        }
+        if coordinates.len() != mesh.len() {
+            let message = format!("{} coordinates on a mesh of {} axes", coordinates.len(), mesh.len());
+            self.fault("mesh", None, message);
+        }
+        for (axis, at) in mesh.iter().zip(coordinates) {
+            if !(0..axis.size).contains(at) {
+                self.fault("mesh", None, format!("coordinate {at} on axis `{}` of size {}", axis.name, axis.size));
+            }
+        }
+    }
+
+    fn collective(&mut self, function: &Function, i: usize, axis: u32, kind: Collective) {
+        if axis as usize >= self.program.mesh.len() {
+            self.fault(&function.name, Some(i), format!("axis {axis} does not exist"));
+        }
+        let groups = match kind {
+            Collective::AllReduce => 1,
+            Collective::AllGather { groups, .. }
+            | Collective::ReduceScatter { groups, .. }
+            | Collective::AllToAll { groups, .. } => groups,
+        };
+        if groups < 1 {
+            self.fault(&function.name, Some(i), format!("{} in {groups} groups", kind.name()));
         }
     }
 
@@ -104,21 +141,29 @@ impl Check<'_> {
             if !(0.0..1.0).contains(p) {
                 self.fault(&function.name, Some(i), format!("dropout probability {p} is not in [0, 1)"));
             }
-            self.placement(function, i, placement);
+            self.placement(&function.name, Some(i), placement);
+        }
+        if let Op::Collective { axis, kind } = instr.op {
+            self.collective(function, i, axis, kind);
         }
         if let (Op::Part(split), Some(whole)) = (&instr.op, instr.reads().next()) {
             let global_shape = self.program.ty(whole).shape.clone();
-            self.placement(function, i, &Placement { global_shape, splits: vec![*split] });
+            self.placement(&function.name, Some(i), &Placement { global_shape, splits: vec![*split] });
         }
     }
 
-    fn placement(&mut self, function: &Function, i: usize, placement: &Placement) {
+    fn placement(&mut self, function: &str, i: Option<usize>, placement: &Placement) {
         let mut shape = placement.global_shape.clone();
         for split in &placement.splits {
             let ways = split.groups.checked_mul(split.parts).filter(|n| *n >= 1 && split.parts >= 1);
             match (shape.get_mut(split.dim), ways) {
                 (Some(size), Some(ways)) if *size % ways == 0 => *size /= split.parts,
-                _ => self.fault(&function.name, Some(i), format!("a split of dimension {} is not even", split.dim)),
+                _ => self.fault(function, i, format!("a split of dimension {} is not even", split.dim)),
+            }
+            if let Split { part: Part::Rank(at), parts, .. } = *split
+                && !(0..parts).contains(&at)
+            {
+                self.fault(function, i, format!("part {at} of {parts} along dimension {}", split.dim));
             }
         }
     }

@@ -90,7 +90,7 @@ fn calls() {
     let count = 100_000;
     let [boxed] = medians([&mut || {
         for _ in 0..count {
-            drop(call.run(&[&x]).expect("runs"));
+            drop(call.run(&[&x], false).expect("runs"));
         }
     }]);
     println!("a boxed call of `aten::t`: {:.2} µs", boxed / f64::from(count) * 1e6);

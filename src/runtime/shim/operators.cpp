@@ -473,11 +473,19 @@ char* slapo_call_finish(SlapoCall* call, int64_t* results) {
 }
 
 char* slapo_call_run(
-    SlapoCall* call, const at::Tensor* const* tensors, size_t count, void (*push)(void*, at::Tensor*), void* sink) {
+    SlapoCall* call,
+    const at::Tensor* const* tensors,
+    size_t count,
+    uint8_t recorded,
+    void (*push)(void*, at::Tensor*),
+    void* sink) {
   return guarded([&] {
     auto stack = fill(*call, gather(*call, tensors, count));
-    {
-      at::AutoDispatchBelowADInplaceOrView below_autograd;
+    if (recorded) {
+      const c10::AutoGradMode record(true);
+      call->op.callBoxed(stack);
+    } else {
+      const at::AutoDispatchBelowADInplaceOrView below_autograd;
       call->op.callBoxed(stack);
     }
     deliver(flatten(std::move(stack)), push, sink);

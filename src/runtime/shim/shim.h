@@ -41,10 +41,15 @@ void slapo_call_delete(SlapoCall* call);
 char* slapo_call_argument(SlapoCall* call, const char* name, int32_t kind, const void* data, size_t count);
 // No more arguments come: the others take the schema's defaults. `results` becomes the number of results, or -1 where a list decides it at run time.
 char* slapo_call_finish(SlapoCall* call, int64_t* results);
-// Runs the call below autograd. `tensors` fill the tensor positions in the order they were given; `push` receives each result (null for
+// Runs the call below autograd, or, where `recorded`, under it. `tensors` fill the tensor positions in the order they were given; `push` receives each result (null for
 // one that is not a defined tensor), lists flattened.
 char* slapo_call_run(
-    SlapoCall* call, const at::Tensor* const* tensors, size_t count, void (*push)(void*, at::Tensor*), void* sink);
+    SlapoCall* call,
+    const at::Tensor* const* tensors,
+    size_t count,
+    uint8_t recorded,
+    void (*push)(void*, at::Tensor*),
+    void* sink);
 // Runs the call again under autograd and differentiates it. `gradients` has one entry per result, null for zero;
 // `wanted` one per tensor; `push` receives one gradient per wanted tensor.
 char* slapo_call_vjp(

@@ -49,6 +49,12 @@ impl Error {
         self
     }
 
+    /// Says which of several ranks it is that failed.
+    pub fn of_rank(mut self, rank: usize) -> Error {
+        self.0.message = format!("rank {rank}: {}", self.0.message);
+        self
+    }
+
     pub fn kind(&self) -> FailureKind {
         self.0.kind
     }

@@ -4,6 +4,8 @@
 //! dropped at the instruction that names them in `free`. What a step consists of and where its data comes from is the
 //! trainer's business. Read [`Executor::call`] first.
 
+use crate::autograd;
+use crate::collectives::piece;
 use crate::dropout::dropout;
 use crate::error::{Error, Place, Result};
 use crate::geometry::Geometry;
@@ -11,7 +13,8 @@ use crate::operator::{PreparedCall, owns_storage};
 use crate::random::Stream;
 use crate::{geometry, libtorch};
 use slapo_program::{
-    Arg, Call, Function, GlobalId, Instr, Op, Origin, Program, Role, Split, TensorType, Value, validate,
+    Arg, Axis, Call, Collective, Function, FunctionKind, GlobalId, Instr, Op, Origin, Program, Role, Split, TensorType,
+    Value, validate,
 };
 use tch::Tensor;
 
@@ -38,12 +41,20 @@ enum Action {
         gradients: Vec<bool>,
     },
     Part(Split),
+    /// Communication along an axis of several ranks.
+    Collective {
+        axis: Axis,
+        kind: Collective,
+    },
+    /// Communication of a rank with itself.
+    Same,
     /// One geometry per micro-batch.
     Dropout {
         site: u32,
         p: f64,
         geometries: Vec<Geometry>,
     },
+    Autograd(autograd::Plan),
     Accumulate(GlobalId),
     Store(GlobalId),
     Release(Vec<GlobalId>),
@@ -122,9 +133,23 @@ impl Executor {
     pub fn begin_step(&mut self, step: u64) -> Result<()> {
         self.step = step;
         self.written.fill(false);
+        self.watch_parameters().map_err(Error::run)?;
         for (global, value) in self.program.globals.iter().zip(&mut self.globals) {
             if global.role == Role::Scalar {
                 *value = Some(libtorch::zeros(&global.ty).map_err(Error::run)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Where a function of the program is recorded, autograd watches what is trained.
+    fn watch_parameters(&mut self) -> std::result::Result<(), String> {
+        if !self.program.functions.iter().any(|f| f.kind == FunctionKind::Recorded) {
+            return Ok(());
+        }
+        for parameter in self.program.parameters.iter().filter(|p| p.trainable) {
+            if let Some(tensor) = &self.globals[parameter.global as usize] {
+                autograd::watch(tensor, true)?;
             }
         }
         Ok(())
@@ -135,28 +160,61 @@ impl Executor {
         self.frames.iter_mut().for_each(|frame| *frame = Frame::new());
     }
 
-    /// Runs one function for one micro-batch.
+    /// Runs one function for one micro-batch, this rank alone.
     pub fn call(&mut self, call: Call) -> Result<()> {
-        let mut frame = std::mem::take(&mut self.frames[call.micro_batch as usize]);
+        let length = self.program.functions[call.function as usize].body.len();
+        (0..length).try_for_each(|i| self.instruction(call, i))
+    }
+
+    /// Runs instruction `i` of a call; a call's instructions run in order.
+    pub fn instruction(&mut self, call: Call, i: usize) -> Result<()> {
+        self.at(call, i, |run, instr, action| run.instruction(instr, action))
+    }
+
+    /// The collective that instruction `i` of a function is, unless this rank is alone on its axis. All ranks of the
+    /// axis then run it together: [`Executor::contribution`] of each, [`Executor::receive`] for each.
+    pub fn collective(&self, function: u32, i: usize) -> Option<(u32, Collective)> {
+        match (&self.actions[function as usize][i], &self.program.functions[function as usize].body[i].op) {
+            (Action::Collective { .. }, Op::Collective { axis, kind }) => Some((*axis, *kind)),
+            _ => None,
+        }
+    }
+
+    /// What this rank brings to a collective.
+    pub fn contribution(&mut self, call: Call, i: usize) -> Result<Tensor> {
+        self.at(call, i, |run, instr, _| Ok(run.tensors(instr)?[0].shallow_clone()))
+    }
+
+    /// What a collective gives this rank, or why it failed; completes the instruction.
+    pub fn receive(&mut self, call: Call, i: usize, result: std::result::Result<Tensor, String>) -> Result<()> {
+        self.at(call, i, |run, instr, _| {
+            run.keep(instr, vec![Some(result?)])?;
+            run.free(instr);
+            Ok(())
+        })
+    }
+
+    fn at<R>(
+        &mut self,
+        call: Call,
+        i: usize,
+        body: impl FnOnce(&mut Run<'_>, &Instr, &Action) -> std::result::Result<R, String>,
+    ) -> Result<R> {
+        let frame = &mut self.frames[call.micro_batch as usize];
         frame.resize_with(self.program.locals.len(), || None);
         let function = &self.program.functions[call.function as usize];
+        let (instr, action) = (&function.body[i], &self.actions[call.function as usize][i]);
         let mut run = Run {
             program: &self.program,
             globals: &mut self.globals,
             written: &mut self.written,
-            frame: &mut frame,
+            frame,
             micro_batch: call.micro_batch,
             step: self.step,
+            recorded: function.kind == FunctionKind::Recorded,
         };
-        let actions = &self.actions[call.function as usize];
-        for (i, (instr, action)) in function.body.iter().zip(actions).enumerate() {
-            if let Err(message) = run.instruction(instr, action) {
-                let place = || place(run.program, function, i, run.shapes(instr));
-                return Err(Error::run(message).at(place));
-            }
-        }
-        self.frames[call.micro_batch as usize] = frame;
-        Ok(())
+        body(&mut run, instr, action)
+            .map_err(|message| Error::run(message).at(|| place(run.program, function, i, run.shapes(instr))))
     }
 
     /// Bytes held by globals of a role; globals that share storage count once.
@@ -211,11 +269,18 @@ fn prepare(program: &Program, instr: &Instr) -> std::result::Result<Action, Stri
                 _ => Ok(Action::Aten(call)),
             }
         }
+        Op::Autograd => autograd::prepare(instr).map(Action::Autograd),
         Op::Vjp { op, results } => prepare_vjp(op, *results as usize, instr),
         Op::Part(split) => {
             single_read(instr)?;
             out(1)?;
             Ok(Action::Part(*split))
+        }
+        Op::Collective { axis, kind } => {
+            single_read(instr)?;
+            out(1)?;
+            let axis = &program.mesh[*axis as usize];
+            Ok(if axis.size == 1 { Action::Same } else { Action::Collective { axis: axis.clone(), kind: *kind } })
         }
         Op::Dropout { site, p, placement } => {
             let local = &program.ty(single_read(instr)?).shape;
@@ -260,23 +325,6 @@ fn tensors_in(arg: &Arg) -> usize {
     }
 }
 
-/// One index of the middle factor of dimension `dim`, seen as groups × parts × rest. Contiguous, because some kernels
-/// expect what they would get from another operator; so a view only along the first dimension.
-fn piece(whole: &Tensor, split: &Split, micro_batch: u32) -> std::result::Result<Tensor, String> {
-    let at = geometry::part(split, micro_batch);
-    let size = whole.size().get(split.dim).copied().ok_or("has no such dimension")?;
-    let rest = size / (split.groups * split.parts);
-    let dim = split.dim as i64;
-    let cut = match split.groups {
-        1 => whole.f_narrow(dim, at * rest, rest),
-        groups => whole
-            .f_unflatten(dim, [groups, split.parts, rest])
-            .and_then(|w| w.f_select(dim + 1, at))
-            .and_then(|w| w.f_flatten(dim, dim + 1)),
-    };
-    cut.and_then(|piece| piece.f_contiguous()).map_err(|e| libtorch::message(&e))
-}
-
 fn single_read(instr: &Instr) -> std::result::Result<Value, String> {
     match instr.args.as_slice() {
         [Arg::Value(value)] => Ok(*value),
@@ -292,13 +340,15 @@ struct Run<'a> {
     frame: &'a mut Frame,
     micro_batch: u32,
     step: u64,
+    /// Whether libtorch's autograd looks on.
+    recorded: bool,
 }
 
 impl Run<'_> {
     fn instruction(&mut self, instr: &Instr, action: &Action) -> std::result::Result<(), String> {
         match action {
             Action::Aten(call) => {
-                let results = call.run(&self.tensors(instr)?)?;
+                let results = call.run(&self.tensors(instr)?, self.recorded)?;
                 self.keep(instr, results)?;
             }
             Action::Vjp { call, wanted, gradients } => {
@@ -312,13 +362,31 @@ impl Run<'_> {
                 self.keep_wanted(instr, found)?;
             }
             Action::Part(split) => {
-                let piece = piece(self.tensors(instr)?[0], split, self.micro_batch)?;
+                let Split { dim, groups, parts, .. } = *split;
+                let at = geometry::part(split, self.micro_batch);
+                let piece = piece(self.tensors(instr)?[0], dim, groups, parts, at)?;
                 self.keep(instr, vec![Some(piece)])?;
+            }
+            Action::Collective { axis, kind } => {
+                return Err(format!(
+                    "{} needs all {} ranks of axis `{}`, and this rank runs alone",
+                    kind.name(),
+                    axis.size,
+                    axis.name
+                ));
+            }
+            Action::Same => {
+                let value = self.adopt(instr)?;
+                self.keep(instr, vec![Some(value)])?;
             }
             Action::Dropout { site, p, geometries } => {
                 let x = self.tensors(instr)?[0];
                 let stream = Stream::dropout(self.program.seed, *site, self.step);
-                let out = dropout(x, *p, stream, &geometries[self.micro_batch as usize])?;
+                let geometry = &geometries[self.micro_batch as usize];
+                let out = match self.recorded {
+                    false => dropout(x, *p, stream, geometry)?,
+                    true => autograd::dropout(x, *p, stream, geometry)?,
+                };
                 self.keep(instr, vec![Some(out)])?;
             }
             Action::Accumulate(global) if self.written[*global as usize] => {
@@ -333,16 +401,21 @@ impl Run<'_> {
                 self.globals[*global as usize] = Some(value);
                 self.written[*global as usize] = true;
             }
+            Action::Autograd(plan) => plan.run(self.globals, self.written)?,
             Action::Release(globals) => {
                 for global in globals {
                     self.globals[*global as usize] = None;
                 }
             }
         }
+        self.free(instr);
+        Ok(())
+    }
+
+    fn free(&mut self, instr: &Instr) {
         for local in &instr.free {
             self.frame[*local as usize] = None;
         }
-        Ok(())
     }
 
     /// The tensors an instruction reads, in argument order, lists in line.
@@ -377,10 +450,7 @@ impl Run<'_> {
             return Ok(tensor);
         }
         let tensor = self.value(value).ok_or_else(|| self.missing(value))?;
-        let mut copy =
-            Tensor::f_empty(tensor.size(), (tensor.kind(), tensor.device())).map_err(|e| libtorch::message(&e))?;
-        copy.f_copy_(tensor).map_err(|e| libtorch::message(&e))?;
-        Ok(copy)
+        libtorch::dense_copy(tensor)
     }
 
     /// Stores all results of an operator where the program wants them.

@@ -58,6 +58,7 @@ unsafe extern "C" {
         call: *mut RawCall,
         tensors: *const *const C_tensor,
         count: usize,
+        recorded: u8,
         push: Push,
         sink: *mut c_void,
     ) -> *mut c_char;

@@ -1,9 +1,12 @@
 //! The worker: runs a [`slapo_program::Program`] on libtorch. The only crate that knows libtorch.
 //!
 //! It must know nothing of schedules or models: operators are names, and what they mean is libtorch's business. Read
-//! [`executor::Executor`] first, then [`trainer`], which drives it through a job.
+//! [`executor::Executor`] first, then [`mesh::Mesh`], which runs those of several ranks in lock step, and [`trainer`], which
+//! drives a mesh through a job.
 
 pub mod allocator;
+mod autograd;
+pub mod collectives;
 pub mod data;
 pub mod dropout;
 pub mod error;
@@ -11,6 +14,8 @@ pub mod executor;
 mod ffi;
 pub mod geometry;
 pub mod libtorch;
+pub mod logical;
+pub mod mesh;
 pub mod operator;
 pub mod random;
 pub mod save;

@@ -107,6 +107,24 @@ pub fn zeros(ty: &TensorType) -> Result<Tensor, String> {
     Tensor::f_zeros(&ty.shape, (kind(ty.dtype), tch::Device::Cpu)).map_err(|e| message(&e))
 }
 
+/// A contiguous copy with a storage of its own.
+pub fn dense_copy(tensor: &Tensor) -> Result<Tensor, String> {
+    let mut copy = Tensor::f_empty(tensor.size(), (tensor.kind(), tensor.device())).map_err(|e| message(&e))?;
+    copy.f_copy_(tensor).map_err(|e| message(&e))?;
+    Ok(copy)
+}
+
+/// The elements of a contiguous tensor as they lie in memory.
+pub fn bytes(tensor: &Tensor) -> &[u8] {
+    assert!(tensor.is_contiguous(), "elements lie in one piece");
+    let length = tensor.numel() * tensor.kind().elt_size_in_bytes();
+    if length == 0 {
+        return &[];
+    }
+    // SAFETY: a contiguous CPU tensor of `length` bytes, borrowed for as long as the slice.
+    unsafe { std::slice::from_raw_parts(tensor.data_ptr().cast::<u8>(), length) }
+}
+
 /// The first line of an error of tch: the rest is a C++ stack.
 pub fn message(error: &tch::TchError) -> String {
     let text = match error {

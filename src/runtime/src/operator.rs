@@ -64,8 +64,8 @@ impl PreparedCall {
         })
     }
 
-    /// Runs the operator below autograd. A result that is no defined tensor is `None`.
-    pub fn run(&self, tensors: &[&Tensor]) -> Result<Vec<Option<Tensor>>, String> {
+    /// Runs the operator below autograd, or, where `recorded`, under it. A result that is no defined tensor is `None`.
+    pub fn run(&self, tensors: &[&Tensor], recorded: bool) -> Result<Vec<Option<Tensor>>, String> {
         let pointers: Vec<*const C_tensor> = tensors.iter().map(|t| t.as_ptr()).collect();
         let mut results = Vec::with_capacity(self.results.unwrap_or(4));
         // SAFETY: the tensors outlive the call; `push` gets the vector it expects.
@@ -74,6 +74,7 @@ impl PreparedCall {
                 self.raw,
                 pointers.as_ptr(),
                 pointers.len(),
+                u8::from(recorded),
                 push_result,
                 (&raw mut results).cast::<c_void>(),
             )

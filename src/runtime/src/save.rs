@@ -129,12 +129,7 @@ impl View for Whole {
     }
 
     fn data(&self) -> Cow<'_, [u8]> {
-        let length = self.data_len();
-        if length == 0 {
-            return Cow::Borrowed(&[]);
-        }
-        // SAFETY: a contiguous CPU tensor of `length` bytes that `self` keeps alive.
-        Cow::Borrowed(unsafe { std::slice::from_raw_parts(self.tensor.data_ptr().cast::<u8>(), length) })
+        Cow::Borrowed(libtorch::bytes(&self.tensor))
     }
 
     fn data_len(&self) -> usize {

@@ -1,14 +1,14 @@
 //! One training run: a [`Job`] comes in, [`Event`]s go out.
 //!
 //! Owns the order of things around the program: weights, setup, data, steps, reports, files. What a step computes is the
-//! program's business. Read [`run`] first.
+//! program's business, and how many ranks do it the mesh's. Read [`run`] first.
 
 use crate::allocator;
 use crate::data::DataSet;
 use crate::error::{Error, Result};
-use crate::executor::Executor;
-use crate::{libtorch, save, weights};
-use slapo_program::{Call, Event, FunctionKind, GlobalId, Job, MemoryReport, Role};
+use crate::mesh::Mesh;
+use crate::{libtorch, save};
+use slapo_program::{Call, Event, FunctionKind, Job, MemoryReport, Role};
 use std::path::Path;
 use std::time::Instant;
 use tch::Tensor;
@@ -22,9 +22,9 @@ pub fn run(job: Job, emit: &mut dyn FnMut(&Event) -> Result<()>) -> Result<()> {
         save::check_target(path)?;
     }
     let data = DataSet::open(&job.data, &job.program)?;
-    let mut executor = Executor::new(job.program)?;
-    weights::load(&mut executor, job.archive.as_deref(), job.init)?;
-    executor.setup()?;
+    let mut mesh = Mesh::new(std::iter::once(job.program).chain(job.simulated).collect())?;
+    mesh.load(job.archive.as_deref(), job.init)?;
+    mesh.setup()?;
     emit(&Event::Ready {
         libtorch: libtorch::version(),
         threads: libtorch::threads(),
@@ -34,12 +34,12 @@ pub fn run(job: Job, emit: &mut dyn FnMut(&Event) -> Result<()>) -> Result<()> {
     let trained = Instant::now();
     for step in 0..job.steps {
         let dump = job.dump_gradients.as_deref().filter(|_| step == 0);
-        one_step(&mut executor, &data, step, dump, emit)?;
+        one_step(&mut mesh, &data, step, dump, emit)?;
     }
     if let Some(path) = &job.save {
-        wrote(path, &parameters(&executor)?, emit)?;
+        wrote(path, &mesh.parameters()?, emit)?;
     }
-    emit(&Event::Done { steps: job.steps, seconds: trained.elapsed().as_secs_f64() })
+    emit(&Event::Done { steps: job.steps, seconds: trained.elapsed().as_secs_f64(), collectives: mesh.collectives() })
 }
 
 fn configure(job: &Job) -> Result<()> {
@@ -54,7 +54,7 @@ fn configure(job: &Job) -> Result<()> {
 }
 
 fn one_step(
-    executor: &mut Executor,
+    mesh: &mut Mesh,
     data: &DataSet,
     step: u64,
     dump: Option<&Path>,
@@ -63,27 +63,27 @@ fn one_step(
     let began = Instant::now();
     allocator::reset_peak();
     for (global, tensor) in data.batch(step)? {
-        executor.set_global(global, tensor)?;
+        mesh.set_global(global, &tensor)?;
     }
-    executor.begin_step(step)?;
-    let calls = executor.program().step.clone();
-    let updates = |call: &Call| executor.program().functions[call.function as usize].kind == FunctionKind::Optimizer;
+    mesh.begin_step(step)?;
+    let calls = mesh.program().step.clone();
+    let updates = |call: &Call| mesh.program().functions[call.function as usize].kind == FunctionKind::Optimizer;
     let backward_ends = calls.iter().position(updates).unwrap_or(calls.len());
     let (differentiate, update) = calls.split_at(backward_ends);
     for call in differentiate {
-        executor.call(*call)?;
+        mesh.call(*call)?;
     }
     // Parameter gradients are complete, and nothing has used them.
-    let loss = scalar(executor, executor.program().loss)?;
-    let roles = by_role(executor);
+    let loss = mesh.scalar(mesh.program().loss)?;
+    let roles = by_role(mesh);
     if let Some(path) = dump {
-        wrote(path, &gradients(executor), emit)?;
+        wrote(path, &mesh.gradients()?, emit)?;
     }
     for call in update {
-        executor.call(*call)?;
+        mesh.call(*call)?;
     }
-    executor.end_step();
-    let grad_norm = executor.program().grad_norm.map(|g| scalar(executor, g)).transpose()?;
+    mesh.end_step();
+    let grad_norm = mesh.program().grad_norm.map(|g| mesh.scalar(g)).transpose()?;
     let memory = allocator::read();
     emit(&Event::Step {
         step: step + 1,
@@ -94,53 +94,20 @@ fn one_step(
     })
 }
 
-fn by_role(executor: &Executor) -> MemoryReport {
+/// Of rank 0.
+fn by_role(mesh: &Mesh) -> MemoryReport {
+    let bytes = |role| mesh.ranks()[0].bytes_of(role);
     MemoryReport {
-        parameters: executor.bytes_of(Role::Parameter),
-        gradients: executor.bytes_of(Role::Gradient),
-        optimizer: executor.bytes_of(Role::Optimizer),
-        buffers: executor.bytes_of(Role::Buffer),
+        parameters: bytes(Role::Parameter),
+        gradients: bytes(Role::Gradient),
+        optimizer: bytes(Role::Optimizer),
+        buffers: bytes(Role::Buffer),
         ..MemoryReport::default()
     }
 }
 
-fn scalar(executor: &Executor, id: GlobalId) -> Result<f64> {
-    let name = || executor.program().globals[id as usize].name.clone();
-    let tensor = executor.global(id).ok_or_else(|| Error::run(format!("`{}` has no value", name())))?;
-    tensor.f_double_value(&[]).map_err(|e| Error::run(format!("`{}`: {}", name(), libtorch::message(&e))))
-}
-
-type Named<'a> = Vec<(&'a str, &'a Tensor)>;
-
-/// Trained and frozen parameters and persistent buffers, under their canonical names.
-fn parameters(executor: &Executor) -> Result<Named<'_>> {
-    let program = executor.program();
-    let mut named = Vec::new();
-    for parameter in &program.parameters {
-        if !parameter.saved {
-            continue;
-        }
-        let name = parameter.names.first().map_or("", String::as_str);
-        if !parameter.placement.splits.is_empty() {
-            return Err(Error::run(format!("cannot save `{name}`: this rank has only a part of it")));
-        }
-        if let Some(tensor) = executor.global(parameter.global) {
-            named.push((name, tensor));
-        }
-    }
-    Ok(named)
-}
-
-/// A gradient global carries its parameter's canonical name.
-fn gradients(executor: &Executor) -> Named<'_> {
-    let globals = executor.program().globals.iter().enumerate();
-    globals
-        .filter(|(_, global)| global.role == Role::Gradient)
-        .filter_map(|(i, global)| Some((global.name.as_str(), executor.global(i as u32)?)))
-        .collect()
-}
-
-fn wrote(path: &Path, tensors: &[(&str, &Tensor)], emit: &mut dyn FnMut(&Event) -> Result<()>) -> Result<()> {
-    let bytes = save::write(path, tensors)?;
+fn wrote(path: &Path, tensors: &[(String, Tensor)], emit: &mut dyn FnMut(&Event) -> Result<()>) -> Result<()> {
+    let named: Vec<(&str, &Tensor)> = tensors.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+    let bytes = save::write(path, &named)?;
     emit(&Event::Wrote { path: path.to_owned(), bytes })
 }

@@ -8,6 +8,7 @@ use common::{Build, id, step, v};
 use slapo_program::*;
 use slapo_runtime::allocator::{self, Memory};
 use slapo_runtime::executor::Executor;
+use slapo_runtime::mesh::Mesh;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tch::{Device, Kind, Tensor};
 
@@ -148,4 +149,48 @@ fn a_view_is_copied_when_it_is_kept() {
     let kept = executor.global(id(kept)).expect("set");
     assert!(kept.is_contiguous() && kept.equal(&(input.tr() * 2.0)));
     assert!(executor.global(id(x)).expect("set").equal(&input), "the input is untouched");
+}
+
+/// `loss = sum(all_reduce(exp(x)) · 2)` on one of two ranks, where every value is 8 MiB.
+fn communicating(rank: i64) -> Program {
+    let mut b = Build::new();
+    let loss = b.global("loss", Role::Scalar, DType::F64, &[]);
+    b.program.loss = id(loss);
+    b.program.mesh = vec![Axis { name: "tp".to_owned(), size: 2 }];
+    b.program.coordinates = vec![rank];
+    let x = b.input("x", DType::F64, &[MIB]);
+    b.function("forward", FunctionKind::Forward);
+    let exp = b.aten("aten::exp", vec![v(x)], &[MIB]);
+    let sum = b.local(DType::F64, &[MIB]);
+    b.instr(Op::Collective { axis: 0, kind: Collective::AllReduce }, vec![v(exp)], vec![Some(sum)]);
+    let twice = b.aten("aten::mul.Scalar", vec![v(sum), Arg::Int(2)], &[MIB]);
+    let total = b.aten("aten::sum", vec![v(twice)], &[]);
+    b.instr(Op::Store, vec![v(total)], vec![Some(loss)]);
+    b.finish()
+}
+
+#[test]
+fn a_mesh_frees_what_it_communicates() {
+    let _alone = alone();
+    tch::set_num_threads(1);
+    let begin = allocator::read().current;
+    let mut mesh = Mesh::new(vec![communicating(0), communicating(1)]).expect("prepares");
+    mesh.set_global(mesh.program().inputs[0].global, &Tensor::zeros([MIB], F64)).expect("fits");
+    for number in 0..3 {
+        let (before, after, ()) = measure(|| {
+            mesh.begin_step(number).expect("begins");
+            for call in mesh.program().step.clone() {
+                mesh.call(call).unwrap_or_else(|e| panic!("{e}"));
+            }
+            mesh.end_step();
+        });
+        // On each rank the value and the sum at once.
+        let peak = after.peak - before.current;
+        let expected = 2 * 2 * 8 * MIB as u64;
+        assert!((expected..=expected + 128).contains(&peak), "{peak} bytes, expected {expected}");
+        assert_eq!(after.current, before.current);
+        assert_eq!(mesh.scalar(mesh.program().loss).expect("the same"), (4 * MIB) as f64);
+    }
+    drop(mesh);
+    assert_eq!(allocator::read().current, begin);
 }

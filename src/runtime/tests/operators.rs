@@ -15,7 +15,7 @@ fn tensor() -> Arg {
 
 fn call(name: &str, args: &[Arg], tensors: &[&Tensor]) -> Vec<Option<Tensor>> {
     let call = PreparedCall::new(name, args, &[]).unwrap_or_else(|e| panic!("{name}: {e}"));
-    call.run(tensors).unwrap_or_else(|e| panic!("{name}: {e}"))
+    call.run(tensors, false).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
 fn single(name: &str, args: &[Arg], tensors: &[&Tensor]) -> Tensor {
@@ -105,7 +105,7 @@ fn names_and_defaults_complete_a_call() {
     let x = Tensor::ones([2], F64);
     let named = [("alpha".to_owned(), Arg::Int(3)), ("other".to_owned(), tensor())];
     let call = PreparedCall::new("aten::add.Tensor", &[tensor()], &named).expect("prepares");
-    assert_eq!(values(&call.run(&[&x, &x]).expect("runs")[0].take_result()), [4.0, 4.0]);
+    assert_eq!(values(&call.run(&[&x, &x], false).expect("runs")[0].take_result()), [4.0, 4.0]);
     let twice = [("self".to_owned(), tensor())];
     let error = PreparedCall::new("aten::add.Tensor", &[tensor(), tensor()], &twice).err();
     assert_eq!(error.as_deref(), Some("argument `self` is given twice"));

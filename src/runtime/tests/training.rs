@@ -61,6 +61,7 @@ impl Files {
 fn job(program: Program, data: PathBuf, steps: u64) -> Job {
     Job {
         program,
+        simulated: Vec::new(),
         archive: None,
         data,
         steps,

@@ -19,6 +19,7 @@ fn job(folder: &Path, steps: u64) -> Job {
     fs::write(folder.join("corpus.txt"), "the quick brown fox jumps over the lazy dog. ".repeat(20)).expect("writes");
     Job {
         program: model(false),
+        simulated: Vec::new(),
         archive: None,
         data: folder.join("corpus.txt"),
         steps,

@@ -27,7 +27,7 @@ Examples:
     slapoc train examples/gpt2/recompute.slapo --data examples/gpt2/corpus.txt --steps 50
 
 Exit codes:
-    0 done, nothing to report      1 errors in the schedule
+    0 done, nothing to report      1 errors in a schedule
     2 the job could not be done    3 a worker failed
     101 a bug in slapoc            130 interrupted";
 
@@ -75,12 +75,14 @@ pub enum MessageFormat {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Check a schedule against its model; no side effects
+    /// Check schedules against their models; no side effects
     Check(Check),
     /// Compile, and show what the schedule changes
     Apply(Apply),
-    /// Train
+    /// Train a model as a schedule says
     Train(Box<Train>),
+    /// Run on a simulated mesh beside the unscheduled model under libtorch\'s autograd, and compare
+    Verify(Box<Verify>),
     /// Show a model: modules, parameters, inputs, operators
     Inspect(Inspect),
     /// Explain a diagnostic's code or a primitive
@@ -96,9 +98,16 @@ pub enum Command {
 /// What is compiled, and for which sizes.
 #[derive(Debug, Group)]
 pub struct Source {
-    /// A schedule, or a model alone for the empty schedule
+    /// A schedule, `-` for standard input, or a model alone for the empty schedule
     #[arg(value_name = "SCHEDULE.slapo|MODEL.pt2")]
     pub path: PathBuf,
+    #[command(flatten)]
+    pub binding: Binding,
+}
+
+/// What a schedule is put on.
+#[derive(Clone, Debug, Group)]
+pub struct Binding {
     /// Use this model instead of the schedule's own
     #[arg(long, value_name = "MODEL.pt2")]
     pub model: Option<PathBuf>,
@@ -111,6 +120,9 @@ pub struct Source {
     /// Number of ranks; axes that are `auto` take what the others leave
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(1..))]
     pub world: Option<i64>,
+    /// What `-` is called in messages; the schedule's model is looked for beside it
+    #[arg(long, value_name = "PATH")]
+    pub stdin_filename: Option<PathBuf>,
 }
 
 /// Choices of a run that change what is compiled.
@@ -146,8 +158,11 @@ pub struct Compile {
 
 #[derive(Debug, Group)]
 pub struct Check {
+    /// Schedules, models, and folders, of which every schedule is checked; `-` for standard input
+    #[arg(value_name = "PATH", default_value = ".")]
+    pub paths: Vec<PathBuf>,
     #[command(flatten)]
-    pub source: Source,
+    pub binding: Binding,
 }
 
 #[derive(Debug, Group)]
@@ -179,6 +194,22 @@ pub enum Stage {
     Program,
     /// The same as the worker reads it
     ProgramJson,
+}
+
+#[derive(Debug, Group)]
+pub struct Verify {
+    #[command(flatten)]
+    pub source: Source,
+    /// Text or .safetensors, as for train; random tokens with ragged labels and masks without it
+    #[arg(long, value_name = "FILE")]
+    pub data: Option<PathBuf>,
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
+    pub steps: u64,
+    #[command(flatten, next_help_heading = "Training options")]
+    pub compile: Compile,
+    /// Initialise parameters instead of reading the model's weights
+    #[arg(long)]
+    pub init: bool,
 }
 
 #[derive(Debug, Group)]

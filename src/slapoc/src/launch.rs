@@ -3,9 +3,10 @@
 //! Knows nothing of what is trained. The worker stands in a process group of its own, so that Ctrl-C reaches slapoc alone,
 //! which stops the worker and can say what was done. Read [`Worker`] first.
 
-use crate::failure::{Context, Exit, Failure, Result};
+use crate::failure::{Context, Failure, Result};
 use crate::load::reason;
 use slapo_program::{Event, Job};
+use slapo_syntax::Code;
 use std::collections::VecDeque;
 use std::env;
 use std::ffi::OsStr;
@@ -19,6 +20,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 const NAME: &str = "slapo-worker";
+
+pub const ONE_VERSION: &str = "slapoc and its worker must be of one version: build both again";
 
 /// How long a worker may take to end after its last event.
 const GRACE: Duration = Duration::from_secs(5);
@@ -43,7 +46,7 @@ pub fn find() -> Result<Found> {
             return Ok(Found { path, by: "SLAPO_WORKER" });
         }
         let message = format!("`SLAPO_WORKER` is `{}`, which is not an executable file", path.display());
-        return Err(with_recipe(Failure::not_done(message)));
+        return Err(with_recipe(Failure::not_done(Code::NoWorker, message)));
     }
     let beside = env::current_exe().ok().into_iter().flat_map(|own| beside(&own));
     let beside = beside.map(|path| Found { path, by: "beside slapoc" });
@@ -51,7 +54,9 @@ pub fn find() -> Result<Found> {
     let on_path: Vec<PathBuf> = env::split_paths(&paths).map(|folder| folder.join(NAME)).collect();
     let on_path = on_path.into_iter().map(|path| Found { path, by: "PATH" });
     let found = beside.chain(on_path).find(|found| is_executable(&found.path));
-    found.ok_or_else(|| with_recipe(Failure::not_done(format!("no `{NAME}`, which runs what slapoc compiles"))))
+    found.ok_or_else(|| {
+        with_recipe(Failure::not_done(Code::NoWorker, format!("no `{NAME}`, which runs what slapoc compiles")))
+    })
 }
 
 fn with_recipe(failure: Box<Failure>) -> Box<Failure> {
@@ -81,13 +86,13 @@ fn is_executable(path: &Path) -> bool {
 pub fn version(worker: &Path) -> Result<serde_json::Value> {
     let doing = format!("ask `{}` for its version", worker.display());
     let output = Command::new(worker).arg("--version").stdin(Stdio::null()).output();
-    let output = output.map_err(|e| Failure::not_done(format!("cannot {doing}: {}", reason(&e))))?;
+    let output = output.map_err(|e| reason(&e)).context(Code::NoWorker, &doing)?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
-        let failure = Failure::not_done(format!("cannot {doing}: it {}", Ending(output.status)));
+        let failure = Failure::not_done(Code::NoWorker, format!("cannot {doing}: it {}", Ending(output.status)));
         return Err(said.lines().fold(failure, |failure, line| failure.note(line)));
     }
-    serde_json::from_slice(&output.stdout).context(doing)
+    serde_json::from_slice(&output.stdout).context(Code::NoWorker, doing)
 }
 
 /// A running worker. Dropping it stops it.
@@ -107,18 +112,18 @@ pub struct Ending(pub ExitStatus);
 impl Worker {
     /// Starts it; it waits for its [job](Worker::give).
     pub fn start(worker: &Path) -> Result<Worker> {
-        let failed =
-            |e: std::io::Error| Failure::not_done(format!("cannot start `{}`: {}", worker.display(), reason(&e)));
+        let doing = format!("start `{}`", worker.display());
         let mut child = Command::new(worker)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0)
             .spawn()
-            .map_err(failed)?;
+            .map_err(|e| reason(&e))
+            .context(Code::NoWorker, doing)?;
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (Some(stdin), Some(stdout), Some(stderr)) = (stdin, stdout, stderr) else {
-            return Err(Failure::not_done("the worker's pipes are gone"));
+            return Err(Failure::usage("the worker's pipes are gone"));
         };
         let said = Some(thread::spawn(move || last_lines(stderr)));
         let child = Arc::new(Mutex::new(child));
@@ -127,7 +132,7 @@ impl Worker {
 
     /// Hands over the job.
     pub fn give(&mut self, job: &Job) -> Result<()> {
-        let job = serde_json::to_vec(job).context("write the job")?;
+        let job = serde_json::to_vec(job).unexpected("write the job")?;
         // A worker that does not read its job to the end says why, or how it ended does.
         let _ = self.job.take().map(|mut stdin| stdin.write_all(&job));
         Ok(())
@@ -141,7 +146,7 @@ impl Worker {
             flag.store(true, Ordering::SeqCst);
             kill(&child);
         };
-        ctrlc::set_handler(stop).context("watch for interrupts")?;
+        ctrlc::set_handler(stop).unexpected("watch for interrupts")?;
         Ok(interrupted)
     }
 
@@ -155,16 +160,16 @@ impl Worker {
         }
         let event = serde_json::from_str(&line).map_err(|e| {
             let shown: String = line.trim_end().chars().take(200).collect();
-            Failure::new(Exit::WorkerFailed, format!("the worker said something that is no event: {e}"))
-                .note(format!("it said `{shown}`"))
-                .help("slapoc and its worker must be of one version: build both again")
+            Failure::worker(Code::NoWorker, "the worker said something that is no event")
+                .note(format!("it said `{shown}`: {e}"))
+                .help(ONE_VERSION)
         })?;
         Ok(Some(event))
     }
 
     /// Waits for the end, and returns how it came and the last lines of standard error.
     pub fn finish(mut self) -> Result<(Ending, Vec<String>)> {
-        let status = self.wait().context("wait for the worker")?;
+        let status = self.wait().unexpected("wait for the worker")?;
         let said = self.said.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
         Ok((Ending(status), said.into()))
     }

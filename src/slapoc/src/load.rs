@@ -2,8 +2,8 @@
 //!
 //! Models are mapped, so that their weights are never read here. Read [`load`] first.
 
-use crate::args::Source;
-use crate::failure::{Failure, Result};
+use crate::args::{Binding, Source};
+use crate::failure::{Context, Failure, Result};
 use crate::output::Output;
 use memmap2::Mmap;
 use sha2::{Digest, Sha256};
@@ -16,6 +16,9 @@ use std::path::{Path, PathBuf};
 
 /// Longer schedules are some other file.
 const LONGEST_SCHEDULE: u64 = 16 << 20;
+
+/// How a zip archive begins.
+const ARCHIVE_START: &[u8; 4] = b"PK\x03\x04";
 
 /// What a model alone stands for.
 const EMPTY_SCHEDULE: &str = "schedule main(m: Module) {}\n";
@@ -70,16 +73,6 @@ impl Ready {
         }
     }
 
-    /// Says which inputs make no difference.
-    pub fn warn(&self, out: &Output) {
-        for input in self.archive.model.unused_inputs() {
-            let message = format!("nothing in {} reads the input `{}`", self.archive.name, input.name);
-            let help = "an export ignores an input that was the same tensor as another one: export again with \
-                        distinct tensors, as `examples/gpt2/export.py` does";
-            out.warning(&Failure::not_done(message).help(help));
-        }
-    }
-
     /// Says which sizes were chosen for a model alone.
     pub fn tell_defaults(&self, out: &Output) {
         if self.loaded.has_default_sizes {
@@ -95,35 +88,44 @@ impl Ready {
 
 /// Reads and checks what `source` names. `until` leaves out statements behind that line.
 pub fn load(source: &Source, until: Option<u32>) -> Result<Loaded> {
-    let name = source.path.display().to_string();
-    if is_model(&source.path) {
-        return load_model_alone(source, name);
+    let Source { path, binding } = source;
+    if is_model(path) {
+        return load_model_alone(source, path.display().to_string());
     }
-    let text = schedule_text(&source.path)?;
+    let (shown, text) = if is_stdin(path) {
+        (binding.stdin_filename.clone().unwrap_or_else(|| PathBuf::from("<stdin>")), text_of_stdin()?)
+    } else {
+        (path.clone(), text_of(path)?)
+    };
+    let name = shown.display().to_string();
     let mut files = SourceMap::new();
     let fingerprint = fingerprint(&text);
     let file = files.add(name.clone(), text);
     let parse = slapo_syntax::parse(file, files.text(file));
     let named = schedule::head(&parse).model;
-    let (archive, broken) = match (&source.model, named) {
+    let (archive, broken) = match (&binding.model, named) {
         (Some(path), _) => split(self::archive(path, &path.display().to_string())),
-        (None, Some(named)) => split(archive_of_schedule(&source.path, &named.path, named.span)),
+        (None, Some(named)) => split(archive_of_schedule(&shown, &named.path, named.span)),
         (None, None) => (None, Vec::new()),
     };
     let model = archive.as_ref().map(|archive| &archive.model);
-    let checked = schedule::check(&mut files, file, &parse, model, &overrides(source, until));
+    let checked = schedule::check(&mut files, file, &parse, model, &overrides(binding, until));
     Ok(Loaded { files, file, name, fingerprint, archive, broken, checked, has_default_sizes: false })
 }
 
+pub fn is_stdin(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
 fn load_model_alone(source: &Source, name: String) -> Result<Loaded> {
-    if source.model.is_some() {
-        return Err(Failure::not_done(format!("`{name}` is a model: `--model` goes with a schedule")));
+    if source.binding.model.is_some() {
+        return Err(Failure::usage(format!("`{name}` is a model: `--model` goes with a schedule")));
     }
     let mut files = SourceMap::new();
     let file = files.add(format!("{name} (the empty schedule)"), EMPTY_SCHEDULE);
     let parse = slapo_syntax::parse(file, EMPTY_SCHEDULE);
     let (archive, broken) = split(self::archive(&source.path, &name));
-    let mut overrides = overrides(source, None);
+    let mut overrides = overrides(&source.binding, None);
     let has_default_sizes = overrides.batch.is_none() || overrides.seq.is_none();
     if let Some(archive) = &archive {
         let legal = legal_sizes(&archive.model);
@@ -154,8 +156,8 @@ fn near(legal: Legal, wanted: i64) -> Option<i64> {
     }
 }
 
-fn overrides(source: &Source, until: Option<u32>) -> Overrides {
-    Overrides { batch: source.batch, seq: source.seq, world: source.world, micro_batches: None, until }
+fn overrides(binding: &Binding, until: Option<u32>) -> Overrides {
+    Overrides { batch: binding.batch, seq: binding.seq, world: binding.world, micro_batches: None, until }
 }
 
 fn split(archive: std::result::Result<Archive, Vec<Diagnostic>>) -> (Option<Archive>, Vec<Diagnostic>) {
@@ -170,50 +172,86 @@ fn is_model(path: &Path) -> bool {
     if let Some(extension) = path.extension() {
         return extension.eq_ignore_ascii_case("pt2");
     }
-    let mut start = [0; 4];
+    let mut start = [0; ARCHIVE_START.len()];
     path.is_file()
         && File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok()
-        && start == *b"PK\x03\x04"
+        && start == *ARCHIVE_START
 }
 
-fn schedule_text(path: &Path) -> Result<String> {
-    let shown = path.display();
-    let failed = |e: io::Error| Failure::not_done(format!("cannot read `{shown}`: {}", reason(&e)));
-    let file = File::open(path).map_err(failed)?;
-    if file.metadata().map_err(failed)?.is_dir() {
-        return Err(Failure::not_done(format!("`{shown}` is a folder")).help("name a schedule (`.slapo`) in it"));
+fn text_of_stdin() -> Result<String> {
+    text_from(io::stdin().lock(), "standard input")
+}
+
+fn text_of(path: &Path) -> Result<String> {
+    let shown = format!("`{}`", path.display());
+    let file = File::open(path).and_then(|file| Ok((file.metadata()?.is_dir(), file)));
+    let (is_folder, file) = file.map_err(|e| reason(&e)).context(Code::UnreadableSchedule, format!("read {shown}"))?;
+    if is_folder {
+        return Err(Failure::not_done(Code::UnreadableSchedule, format!("{shown} is a folder"))
+            .help("name a schedule (`.slapo`) in it"));
     }
+    text_from(file, &shown)
+}
+
+/// `shown` is how messages call it.
+fn text_from(from: impl Read, shown: &str) -> Result<String> {
+    let unfit = |message: String| Failure::not_done(Code::UnreadableSchedule, message);
     let mut bytes = Vec::new();
-    file.take(LONGEST_SCHEDULE + 1).read_to_end(&mut bytes).map_err(failed)?;
+    let read = from.take(LONGEST_SCHEDULE + 1).read_to_end(&mut bytes);
+    read.map_err(|e| reason(&e)).context(Code::UnreadableSchedule, format!("read {shown}"))?;
+    if bytes.starts_with(ARCHIVE_START) {
+        return Err(unfit(format!("{shown} is a zip archive, not a schedule"))
+            .help("the name of a model ends in `.pt2`: a schedule names it, or it stands for the empty schedule"));
+    }
     if bytes.len() as u64 > LONGEST_SCHEDULE {
-        return Err(Failure::not_done(format!("`{shown}` is no schedule: it has more than 16 MiB")));
+        return Err(unfit(format!("{shown} is no schedule: it has more than 16 MiB")));
     }
     String::from_utf8(bytes).map_err(|e| {
         let at = e.utf8_error().valid_up_to();
         let line = e.as_bytes()[..at].iter().filter(|byte| **byte == b'\n').count() + 1;
         let byte = e.as_bytes()[at];
-        Failure::not_done(format!("`{shown}` is not UTF-8: byte {byte:#04x} on line {line}, at offset {at}"))
+        unfit(format!("{shown} is not UTF-8: byte {byte:#04x} on line {line}, at offset {at}"))
             .help("schedules are UTF-8 text: save it as that")
     })
 }
 
 /// Opens a model: its file, then what is in it. `name` is how messages call it.
 pub fn archive(path: &Path, name: &str) -> std::result::Result<Archive, Vec<Diagnostic>> {
-    let named = |diagnostic: Diagnostic| diagnostic.note(format!("the model is `{name}`"));
+    let named = |diagnostic: Diagnostic| match diagnostic.code {
+        Code::UnreadableModel => diagnostic,
+        _ => with_file(diagnostic, name),
+    };
     open(path, name).map_err(|diagnostics| diagnostics.into_iter().map(named).collect())
+}
+
+/// Says which file a diagnostic is about, where no place does.
+pub fn with_file(mut diagnostic: Diagnostic, name: &str) -> Diagnostic {
+    if diagnostic.primary.is_none() {
+        diagnostic.message.insert_str(0, &format!("{name}: "));
+    }
+    diagnostic
 }
 
 /// The model that a schedule names at `span`, relative to the schedule's folder.
 fn archive_of_schedule(schedule: &Path, name: &str, span: Span) -> std::result::Result<Archive, Vec<Diagnostic>> {
     let path = schedule.parent().unwrap_or(Path::new("")).join(name);
-    let label = |diagnostic: Diagnostic| diagnostic.primary(span, format!("this is {}", path.display()));
+    let here = match path == Path::new(name) {
+        true => "named here".to_owned(),
+        false => format!("this is {}", path.display()),
+    };
+    let label = |diagnostic: Diagnostic| diagnostic.primary(span, here.clone());
     open(&path, name).map_err(|diagnostics| diagnostics.into_iter().map(label).collect())
 }
 
 fn open(path: &Path, name: &str) -> std::result::Result<Archive, Vec<Diagnostic>> {
     let file = map(path).map_err(|e| {
-        let message = format!("cannot read the model: {}", reason(&e));
-        vec![Diagnostic::error(Code::NotAnArchive, message)]
+        let message = format!("cannot read the model `{name}`: {}", reason(&e));
+        let diagnostic = Diagnostic::error(Code::UnreadableModel, message);
+        vec![match e.kind() {
+            io::ErrorKind::NotFound => diagnostic
+                .help("a schedule's model is looked for in the schedule's folder; `--model PATH` takes another"),
+            _ => diagnostic,
+        }]
     })?;
     match slapo_model::import(file.as_deref().unwrap_or_default()) {
         Ok(model) => Ok(Archive { path: path.to_owned(), name: name.to_owned(), model }),

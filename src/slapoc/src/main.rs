@@ -5,6 +5,7 @@
 
 mod args;
 mod commands;
+mod compare;
 mod failure;
 mod launch;
 mod load;
@@ -12,6 +13,7 @@ mod output;
 mod prepare;
 mod render;
 mod report;
+mod sample;
 mod training;
 mod units;
 
@@ -26,20 +28,19 @@ fn main() -> ExitCode {
     let args = args::Args::parse();
     let out = Output::new(&args.global);
     let ran = enter(&args.global).and_then(|()| commands::run(&args, &out));
-    match ran {
-        Ok(exit) => exit.into(),
-        Err(failure) => {
-            out.failure(&failure);
-            failure.exit.into()
-        }
-    }
+    let exit = ran.unwrap_or_else(|failure| {
+        out.failure(&failure);
+        failure.exit
+    });
+    out.close(None);
+    exit.into()
 }
 
 fn enter(global: &args::Global) -> Result<()> {
     let Some(folder) = &global.directory else { return Ok(()) };
     std::env::set_current_dir(folder)
         .map_err(|e| load::reason(&e))
-        .context(format!("change to the folder `{}`", folder.display()))
+        .unexpected(format!("change to the folder `{}`", folder.display()))
 }
 
 /// A panic is a bug of slapoc, never the user's fault. The exit code is then 101.

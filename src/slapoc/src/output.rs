@@ -4,9 +4,10 @@
 
 use crate::args::{Color, Global, MessageFormat};
 use crate::failure::{Failure, Result};
-use crate::render::{self, Style};
+use crate::render::{self, Style, Tally};
 use serde::Serialize;
-use slapo_syntax::{Diagnostic, Severity, SourceMap};
+use slapo_syntax::{Code, Diagnostic, Severity, SourceMap};
+use std::cell::RefCell;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 
 pub struct Output {
@@ -15,7 +16,19 @@ pub struct Output {
     quiet: bool,
     verbose: bool,
     progress: bool,
+    /// What was shown since the last closing line.
+    tally: RefCell<Tally>,
 }
+
+/// The first record of all JSON output.
+#[derive(Serialize)]
+pub struct Version {
+    slapoc: &'static str,
+    /// Of the records; a field or a record that is added does not change it.
+    format: u32,
+}
+
+pub const VERSION: Version = Version { slapoc: env!("CARGO_PKG_VERSION"), format: 1 };
 
 impl Output {
     pub fn new(global: &Global) -> Output {
@@ -30,7 +43,13 @@ impl Output {
             quiet: global.quiet,
             verbose: global.verbose,
             progress: terminal && !global.no_progress && !global.quiet && global.message_format != MessageFormat::Json,
+            tally: RefCell::default(),
         }
+    }
+
+    /// To be called before anything else is said.
+    pub fn begin(&self) -> Result<()> {
+        if self.is_json() { self.record("version", &VERSION) } else { Ok(()) }
     }
 
     pub fn is_json(&self) -> bool {
@@ -48,7 +67,10 @@ impl Output {
         let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
         written.map_err(|e| match e.kind() {
             ErrorKind::BrokenPipe => Failure::nobody_listens(),
-            _ => Failure::not_done(format!("cannot write to standard output: {}", crate::load::reason(&e))),
+            _ => Failure::not_done(
+                Code::UnwritableFile,
+                format!("cannot write to standard output: {}", crate::load::reason(&e)),
+            ),
         })
     }
 
@@ -71,50 +93,53 @@ impl Output {
         }
     }
 
-    /// All diagnostics of a run and the closing line.
+    /// What was found in one schedule and its model.
     pub fn diagnostics(&self, files: &SourceMap, diagnostics: &[Diagnostic]) -> Result<()> {
-        let wanted = |d: &&Diagnostic| !self.quiet || d.severity == Severity::Error;
-        let shown: Vec<&Diagnostic> = diagnostics.iter().filter(wanted).collect();
-        let style = Style { color: self.color };
-        for diagnostic in &shown {
+        let style = self.style();
+        for diagnostic in diagnostics.iter().filter(|d| !self.quiet || d.severity == Severity::Error) {
             match self.format {
                 MessageFormat::Human => say(&render::human::diagnostic(files, diagnostic, style)),
                 MessageFormat::Short => say(&render::short::diagnostic(files, diagnostic)),
                 MessageFormat::Json => self.record("diagnostic", &render::json::diagnostic(files, diagnostic))?,
                 MessageFormat::Github => self.result(&render::github::diagnostic(files, diagnostic))?,
             }
-        }
-        let closing = render::closing(&shown, style);
-        if let (MessageFormat::Human | MessageFormat::Short, Some(line)) = (self.format, closing) {
-            say(&line);
+            self.tally.borrow_mut().add(diagnostic.severity, diagnostic.code);
         }
         Ok(())
     }
 
-    /// Why the command ends.
-    pub fn failure(&self, failure: &Failure) {
-        self.outside_of_schedules(Severity::Error, failure);
-    }
-
-    /// Something that is likely wrong, and not in a schedule.
-    pub fn warning(&self, warning: &Failure) {
-        if !self.quiet {
-            self.outside_of_schedules(Severity::Warning, warning);
+    /// Sums up for people what was shown, once. `among` says in how many of how many schedules that was.
+    pub fn close(&self, among: Option<(usize, usize)>) {
+        let closing = self.tally.take().closing(among, self.style());
+        if let (MessageFormat::Human | MessageFormat::Short, Some(line)) = (self.format, closing) {
+            say(&line);
         }
     }
 
-    /// Nothing is left to do where this cannot be said.
-    fn outside_of_schedules(&self, severity: Severity, failure: &Failure) {
+    /// Why the command ends. Nothing is left to do where this cannot be said.
+    pub fn failure(&self, failure: &Failure) {
         if failure.message.is_empty() {
             return;
         }
-        let style = Style { color: self.color };
         let _ = match self.format {
-            MessageFormat::Human => return say(&render::human::failure(severity, failure, style)),
-            MessageFormat::Short => return say(&render::short::failure(severity, failure)),
-            MessageFormat::Json => self.record("diagnostic", &render::json::failure(severity, failure)),
-            MessageFormat::Github => self.result(&render::github::failure(severity, failure)),
+            MessageFormat::Human => {
+                say(&render::human::failure(failure, self.style()));
+                Ok(())
+            }
+            MessageFormat::Short => {
+                say(&render::short::failure(failure));
+                Ok(())
+            }
+            MessageFormat::Json => self.record("diagnostic", &render::json::failure(failure)),
+            MessageFormat::Github => self.result(&render::github::failure(failure)),
         };
+        if let Some(code) = failure.code {
+            self.tally.borrow_mut().add(Severity::Error, code);
+        }
+    }
+
+    fn style(&self) -> Style {
+        Style { color: self.color }
     }
 }
 

@@ -9,6 +9,7 @@ use slapo_core::lower::{OptimizerKind, OptimizerSettings};
 use slapo_core::passes::canonical;
 use slapo_core::schedule;
 use slapo_program::DType;
+use slapo_syntax::{Code, Diagnostic};
 
 /// How far preparation came. Diagnostics are shown already.
 pub enum Prepared {
@@ -26,7 +27,8 @@ pub fn prepare(
     out: &Output,
 ) -> Result<Prepared> {
     let loaded = load::load(source, until)?;
-    let mut diagnostics = loaded.checked.diagnostics.clone();
+    let named = |diagnostic| load::with_file(diagnostic, &loaded.name);
+    let mut diagnostics: Vec<Diagnostic> = loaded.checked.diagnostics.iter().cloned().map(named).collect();
     diagnostics.extend(loaded.broken.iter().cloned());
     let model_is_broken = !loaded.broken.is_empty();
     if model_is_broken || !loaded.checked.is_ok() {
@@ -41,7 +43,6 @@ pub fn prepare(
             return Ok(Prepared::WithoutModel(loaded));
         }
     };
-    ready.warn(out);
     match compile_with(&ready, &ready.loaded.checked.effects, &options) {
         Ok(compiled) => {
             out.diagnostics(&ready.loaded.files, &diagnostics)?;
@@ -49,8 +50,8 @@ pub fn prepare(
         }
         Err(faults) => {
             let Ready { loaded, archive, .. } = &ready;
-            let faults = faults.iter().map(|fault| schedule::fault_diagnostic(fault, &archive.model, &loaded.checked));
-            diagnostics.extend(faults);
+            let faults = schedule::fault_diagnostics(&faults, &archive.model, &loaded.checked);
+            diagnostics.extend(faults.into_iter().map(|fault| load::with_file(fault, &loaded.name)));
             out.diagnostics(&loaded.files, &diagnostics)?;
             Ok(Prepared::Stopped(Exit::Findings))
         }
@@ -67,7 +68,7 @@ pub fn compile_with(
 }
 
 pub fn no_model(loaded: &Loaded) -> Box<Failure> {
-    Failure::not_done(format!("`{}` names no model", loaded.name))
+    Failure::not_done(Code::NoModel, format!("`{}` names no model", loaded.name))
         .help("write `model \"gpt2.pt2\"` into it, or give `--model gpt2.pt2`")
 }
 
@@ -81,7 +82,7 @@ pub fn options(flags: &Compile, loaded: &Loaded) -> Options {
     }
 }
 
-fn optimizer(flags: &Compile) -> OptimizerSettings {
+pub fn optimizer(flags: &Compile) -> OptimizerSettings {
     let (kind, decay) = match flags.optimizer {
         args::Optimizer::AdamW => (OptimizerKind::AdamW, 0.01),
         args::Optimizer::Sgd => (OptimizerKind::Sgd, 0.0),

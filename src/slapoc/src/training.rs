@@ -5,11 +5,13 @@
 
 use crate::failure::{Context, Failure, Result};
 use crate::load::reason;
-use crate::output::{Output, record};
+use crate::output::{Output, VERSION, record};
+use crate::render::counted;
 use crate::units::{bytes, grouped, seconds};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use slapo_program::{Event, MemoryReport};
+use slapo_syntax::Code;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -17,8 +19,6 @@ use std::time::{Duration, Instant};
 
 /// How often a run without a terminal says on standard error how far it is.
 const EVERY: Duration = Duration::from_secs(60);
-
-const HEADER: &str = "   step          loss          norm         ms    tokens/s      memory";
 
 /// One run, from its first event to its last.
 pub struct Training<'a> {
@@ -38,17 +38,34 @@ pub struct Training<'a> {
 pub struct Plan {
     pub schedule: String,
     pub model: String,
+    pub class: String,
     pub data: PathBuf,
     pub steps: u64,
     pub batch: i64,
     pub seq: Option<i64>,
     pub micro_batches: u32,
+    pub optimizer: String,
     pub seed: u64,
+    /// Empty where parameters begin as the archive has them.
+    pub initial: Vec<Initial>,
     /// Bytes at the peak of a step.
     pub predicted_memory: u64,
+    /// Whether the norm of all gradients is computed.
+    #[serde(skip)]
+    pub clips: bool,
     /// Whether the run leaves files behind, so that it is of use with nobody reading.
     #[serde(skip)]
     pub leaves_files: bool,
+}
+
+/// Tensors that begin with the same values.
+#[derive(Clone, Debug, Serialize)]
+pub struct Initial {
+    /// `normal 0.02`, `1`
+    pub values: String,
+    /// Such as `Conv1D.weight`.
+    pub of: Vec<String>,
+    pub tensors: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -86,17 +103,52 @@ impl Plan {
     fn tokens(&self) -> f64 {
         (self.batch * self.seq.unwrap_or(1)) as f64
     }
+
+    /// What tokens are called.
+    fn unit(&self) -> &'static str {
+        if self.seq.is_some() { "tokens" } else { "rows" }
+    }
+
+    /// For people, before the worker starts.
+    fn announcement(&self) -> String {
+        let on = if self.schedule == self.model { String::new() } else { format!(" ({})", self.model) };
+        let micro = match self.micro_batches {
+            1 => String::new(),
+            n => format!(" in {n} micro-batches"),
+        };
+        let seq = self.seq.map(|seq| format!(", seq {seq}")).unwrap_or_default();
+        let mut lines = vec![
+            ("training", format!("{} on {}{on}", self.schedule, self.class)),
+            ("data", self.data.display().to_string()),
+            ("batch", format!("{}{micro}{seq}, {}", self.batch, counted(self.steps as usize, "step"))),
+            ("optimizer", format!("{}, seed {}", self.optimizer, self.seed)),
+        ];
+        let width = self.initial.iter().map(|initial| initial.values.len()).max().unwrap_or(0);
+        for (i, Initial { values, of, tensors }) in self.initial.iter().enumerate() {
+            let name = if i == 0 { "initial" } else { "" };
+            lines.push((name, format!("{values:<width$}  {} ({})", of.join(", "), counted(*tensors, "tensor"))));
+        }
+        if self.initial.is_empty() {
+            lines.push(("initial", format!("as {} has them", self.model)));
+        }
+        lines.push(("memory", format!("{} predicted at the peak of a step", bytes(self.predicted_memory))));
+        lines.iter().map(|(name, text)| row(name, text)).collect::<Vec<_>>().join("\n")
+    }
 }
 
 impl<'a> Training<'a> {
     /// Opens the log and says what will be done.
     pub fn new(out: &'a Output, plan: Plan, log: Option<&Path>) -> Result<Training<'a>> {
         let log = log.map(Log::create).transpose()?;
+        out.note(&plan.announcement());
         let bar = bar(out, plan.steps);
         let now = Instant::now();
         let totals = Totals::default();
         let mut training = Training { out, plan, log, bar, began: now, spoke: now, listened_to: true, totals };
         let plan = training.plan.clone();
+        if let Some(log) = &mut training.log {
+            log.line(&record("version", &VERSION), out);
+        }
         training.record("training", &plan)?;
         Ok(training)
     }
@@ -107,19 +159,19 @@ impl<'a> Training<'a> {
             Event::Ready { libtorch, threads, rows, seconds } => {
                 let text = format!(
                     "libtorch {libtorch}, {}, {} rows of data, ready after {seconds:.1} s",
-                    crate::render::counted(*threads as usize, "thread"),
+                    counted(*threads as usize, "thread"),
                     grouped(*rows)
                 );
-                self.bar.suspend(|| self.out.note(&text));
+                self.bar.suspend(|| self.out.note(&row("worker", &text)));
                 self.bar.set_message("");
                 self.record("ready", event)?;
-                self.line(HEADER)
+                self.line(&self.step_header())
             }
             Event::Step { step, loss, grad_norm, seconds, memory } => {
                 self.totals.add(*loss, *seconds, memory);
                 let rate = self.plan.tokens() / seconds.max(1e-9);
                 self.record("step", &Step { event, tokens_per_second: rate })?;
-                self.line(&step_line(*step, *loss, *grad_norm, *seconds, rate, memory.peak))?;
+                self.line(&self.step_line(*step, *loss, *grad_norm, *seconds, rate, memory.peak))?;
                 self.progress(*step);
                 Ok(())
             }
@@ -152,17 +204,17 @@ impl<'a> Training<'a> {
             predicted_memory: plan.predicted_memory,
             measured_memory: totals.peak,
         };
-        let off = (plan.predicted_memory as f64 / totals.peak.max(1) as f64 - 1.0) * 100.0;
         let text = format!(
-            "\n{} in {}, {} {}/s, loss {:.6} to {:.6}\npeak memory {} measured, {} predicted ({off:+.1} %)",
-            crate::render::counted(totals.steps as usize, "step"),
+            "\n{} in {}, {} {}/s, loss {:.6} to {:.6}\npeak memory {} measured, {} predicted{}",
+            counted(totals.steps as usize, "step"),
             seconds(totals.seconds),
             grouped(rate.round() as u64),
-            if plan.seq.is_some() { "tokens" } else { "rows" },
+            plan.unit(),
             totals.first_loss,
             totals.last_loss,
             bytes(totals.peak),
             bytes(plan.predicted_memory),
+            off(plan.predicted_memory, totals.peak),
         );
         self.record("summary", &summary)?;
         self.line(&text)?;
@@ -176,6 +228,18 @@ impl<'a> Training<'a> {
 
     pub fn steps_done(&self) -> u64 {
         self.totals.steps
+    }
+
+    fn step_header(&self) -> String {
+        let norm = if self.plan.clips { "          norm" } else { "" };
+        let rate = format!("{}/s", self.plan.unit());
+        format!("   step          loss{norm}         ms  {rate:>10}      memory")
+    }
+
+    fn step_line(&self, step: u64, loss: f64, norm: Option<f64>, seconds: f64, rate: f64, peak: u64) -> String {
+        let norm = norm.filter(|_| self.plan.clips).map(|norm| format!("  {norm:>12.6}")).unwrap_or_default();
+        let (milliseconds, rate, peak) = (seconds * 1e3, grouped(rate.round() as u64), bytes(peak));
+        format!("{step:>7}  {loss:>12.6}{norm}  {milliseconds:>9.1}  {rate:>10}  {peak:>10}")
     }
 
     fn progress(&mut self, step: u64) {
@@ -229,10 +293,14 @@ impl Totals {
     }
 }
 
-fn step_line(step: u64, loss: f64, norm: Option<f64>, seconds: f64, rate: f64, peak: u64) -> String {
-    let norm = norm.map_or("-".to_owned(), |norm| format!("{norm:.6}"));
-    let (milliseconds, rate, peak) = (seconds * 1e3, grouped(rate.round() as u64), bytes(peak));
-    format!("{step:>7}  {loss:>12.6}  {norm:>12}  {milliseconds:>9.1}  {rate:>10}  {peak:>10}")
+/// ` (-0.5 %)`, where that is not nothing.
+fn off(predicted: u64, measured: u64) -> String {
+    let percent = (predicted as f64 / measured.max(1) as f64 - 1.0) * 100.0;
+    if percent.abs() < 0.05 { String::new() } else { format!(" ({percent:+.1} %)") }
+}
+
+fn row(name: &str, text: &str) -> String {
+    format!("{name:<12}{text}")
 }
 
 fn bar(out: &Output, steps: u64) -> ProgressBar {
@@ -255,7 +323,9 @@ struct Log {
 
 impl Log {
     fn create(path: &Path) -> Result<Log> {
-        let file = File::create(path).map_err(|e| reason(&e)).context(format!("write `{}`", path.display()))?;
+        let file = File::create(path)
+            .map_err(|e| reason(&e))
+            .context(Code::UnwritableFile, format!("write `{}`", path.display()))?;
         Ok(Log { path: path.to_owned(), file, failed: None })
     }
 
@@ -272,7 +342,8 @@ impl Log {
         match self.failed {
             None => Ok(()),
             Some(e) => {
-                Err(Failure::not_done(format!("the log `{}` is not complete: {}", self.path.display(), reason(&e))))
+                let message = format!("the log `{}` is not complete: {}", self.path.display(), reason(&e));
+                Err(Failure::not_done(Code::UnwritableFile, message))
             }
         }
     }

@@ -1,7 +1,8 @@
 //! The table of diagnostic codes: one row each, appended to by every part of the compiler.
 //!
 //! A row is `Name = "S0000", "title";` and needs its page `explain/S0000.md`: a title line, two or three sentences, an
-//! example that gives exactly this code and a repaired one. Families: S00 syntax, S01 names, S02 paths and patterns
+//! example that gives exactly this code and a repaired one. Examples are schedules, or commands where the mistake is not
+//! in a schedule. Families: S00 syntax, S01 names, S02 paths and patterns
 //! against the model, S03 arguments and types, S04 preconditions, S05 conflicts and order, S06 mesh and layouts,
 //! S07 pipeline, S08 memory and cost, S09 worker, S10 model and data files. Codes are never reused.
 
@@ -130,6 +131,14 @@ codes! {
     Covered = "S0503", "a step that an earlier one includes";
 
     // S06: mesh and layouts; S0601 and what follows are layouts
+    Uneven = "S0601", "a dimension that does not divide into the parts";
+    PartialSum = "S0602", "a partial sum that is not reduced";
+    LayoutsDiffer = "S0603", "an operator whose operands do not fit each other";
+    WrongSync = "S0604", "a sync that does not fit what the ranks hold";
+    NoGradient = "S0605", "a sync where no gradient flows";
+    PartialLoss = "S0606", "a loss that is not whole";
+    GradientLayout = "S0607", "a gradient held otherwise than its parameter";
+    SplitsCross = "S0608", "two axes that split one dimension across each other";
     TwoAutos = "S0651", "two axes that are `auto`";
     WorldSize = "S0652", "a mesh that does not fit the number of ranks";
     AxisSize = "S0653", "an axis size that is not allowed";
@@ -137,6 +146,13 @@ codes! {
     AutoAxis = "S0655", "an `auto` axis without a world size";
     MissingSize = "S0656", "a size of the input that is not given";
     IllegalSize = "S0657", "a size of the input that the model does not accept";
+
+    // S09: worker
+    OperatorFailed = "S0901", "an operator that failed";
+    WorkerDied = "S0902", "a worker that died";
+    NoWorker = "S0903", "a worker that is missing or of another version";
+    RunFailed = "S0904", "a run that could not go on";
+    UnfitData = "S0910", "data that does not fit the model";
 
     // S10: model and data files
     NotAnArchive = "S1001", "a file that is no model";
@@ -147,6 +163,12 @@ codes! {
     MissingWeights = "S1006", "weights that are not in the file";
     ElementType = "S1007", "an element type that is not supported";
     NoLoss = "S1008", "a model that returns no loss";
+    IgnoredInput = "S1009", "an input that the model ignores";
+    UnreadableModel = "S1010", "a model that cannot be read";
+    UnreadableSchedule = "S1011", "a schedule that cannot be read";
+    UnreadableData = "S1012", "data that cannot be read";
+    UnwritableFile = "S1013", "a file that cannot be written";
+    NoModel = "S1014", "a schedule that names no model";
 }
 
 impl Code {

@@ -48,11 +48,9 @@ impl From<Option<ValueId>> for Operand {
 }
 
 impl Builder {
-    /// An empty graph that reads the parameters, buffers and inputs of `like`, under the same ids where these come first.
+    /// An empty graph.
     pub fn new() -> Builder {
-        let graph =
-            Graph { values: Vec::new(), nodes: Vec::new(), inputs: Vec::new(), outputs: Vec::new(), loss: ValueId(0) };
-        Builder { graph, origin: Origin::default() }
+        Builder { graph: Graph::default(), origin: Origin::default() }
     }
 
     /// Goes on writing `graph` behind its last node.
@@ -147,6 +145,13 @@ impl Builder {
             return x;
         }
         self.one("to.dtype", vec![arg("self", x), arg("dtype", dtype)])
+    }
+
+    /// The same value behind a sync.
+    pub fn sync(&mut self, x: ValueId, sync: u32) -> ValueId {
+        let ty = self.ty(x).clone();
+        let node = Node { op: Op::Sync { sync }, args: vec![arg("self", x)], outs: Vec::new(), origin: self.origin };
+        self.push(node, vec![Some((None, ty))])[0].unwrap_or(x)
     }
 
     pub fn sum_dims(&mut self, x: ValueId, dims: Vec<i64>, keepdim: bool) -> ValueId {

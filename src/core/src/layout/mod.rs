@@ -9,10 +9,10 @@ mod partition;
 mod rules;
 mod view;
 
-pub use partition::partition;
+pub use partition::{Here, partition};
 
-use slapo_model::{Def, Graph, Node, ValueId};
-use std::collections::BTreeMap;
+use slapo_model::{Def, Graph, Node, Op, ValueId};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// How the `n` parts of an axis hold a value.
@@ -27,6 +27,59 @@ pub enum Layout {
 }
 
 pub use Layout::{Partial, Replicated, Split};
+
+/// A collective over one axis: the identity on global values, a change of layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Sync {
+    /// P → R
+    AllReduce,
+    /// S(any) → R; a stated dimension must be the split one.
+    AllGather { dim: Option<usize> },
+    /// P → S(dim, groups)
+    ReduceScatter { dim: usize, groups: i64 },
+    /// S(from, g) → S(to, 1)
+    AllToAll { from: usize, to: usize },
+    /// R → S(dim, groups), without communication.
+    Slice { dim: usize, groups: i64 },
+}
+
+impl fmt::Display for Sync {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Sync::AllReduce => f.write_str("all_reduce"),
+            Sync::AllGather { dim: None } => f.write_str("all_gather"),
+            Sync::AllGather { dim: Some(dim) } => write!(f, "all_gather({dim})"),
+            Sync::ReduceScatter { dim, groups: 1 } => write!(f, "reduce_scatter({dim})"),
+            Sync::ReduceScatter { dim, groups } => write!(f, "reduce_scatter({dim}, groups: {groups})"),
+            Sync::AllToAll { from, to } => write!(f, "all_to_all({from}, {to})"),
+            Sync::Slice { dim, groups: 1 } => write!(f, "slice({dim})"),
+            Sync::Slice { dim, groups } => write!(f, "slice({dim}, groups: {groups})"),
+        }
+    }
+}
+
+impl Sync {
+    /// What becomes of a value held as `from`; `None` where the sync does not fit.
+    pub fn apply(self, from: Layout) -> Option<Layout> {
+        match (self, from) {
+            (Sync::AllReduce, Partial) => Some(Replicated),
+            (Sync::AllGather { dim }, Split { dim: d, .. }) if dim.is_none_or(|dim| dim == d) => Some(Replicated),
+            (Sync::ReduceScatter { dim, groups }, Partial) => Some(Split { dim, groups }),
+            (Sync::AllToAll { from, to }, Split { dim, .. }) if dim == from => Some(Split { dim: to, groups: 1 }),
+            (Sync::Slice { dim, groups }, Replicated) => Some(Split { dim, groups }),
+            _ => None,
+        }
+    }
+
+    /// What it takes, in words.
+    pub fn takes(self) -> &'static str {
+        match self {
+            Sync::AllReduce | Sync::ReduceScatter { .. } => "a partial sum",
+            Sync::AllGather { .. } | Sync::AllToAll { .. } => "a split value",
+            Sync::Slice { .. } => "a replicated value",
+        }
+    }
+}
 
 impl fmt::Display for Layout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -48,12 +101,36 @@ pub struct Typing {
     pub values: Vec<Layout>,
     /// Operands that a node reads as a piece of a replicated value: free slices.
     pub slices: BTreeMap<(usize, ValueId), Layout>,
+    /// Nodes whose product is a partial sum, to which the first part alone adds the bias.
+    pub biased_once: BTreeSet<usize>,
+    /// By value number: the node at which a partial sum arose.
+    pub origins: Vec<Option<usize>>,
+    /// By value number: what made its layout other than replicated.
+    pub causes: Vec<Option<Cause>>,
+}
+
+/// What decided a layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cause {
+    /// A parameter, buffer or input that is held so.
+    Leaf(Def),
+    /// A sync, by number.
+    Sync(u32),
 }
 
 impl Typing {
     pub fn of(&self, value: ValueId) -> Layout {
         self.values[value.0 as usize]
     }
+}
+
+/// One axis, with the syncs of the graph's [`slapo_model::Op::Sync`] nodes: the axis each is over, and what it does.
+#[derive(Clone, Copy, Debug)]
+pub struct OnAxis<'s> {
+    pub parts: i64,
+    /// The mesh axis' number, `None` for micro-batches; of other axes' syncs this one sees nothing.
+    pub axis: Option<usize>,
+    pub syncs: &'s [(usize, Sync)],
 }
 
 /// A node that no rule accepts.
@@ -66,19 +143,39 @@ pub struct Refusal {
     pub operands: Vec<(String, Layout)>,
     /// Axis sizes that would be legal, where the rule knows.
     pub legal: Vec<i64>,
+    /// Where the partial sum among the operands arose.
+    pub origin: Option<usize>,
+    /// What made the operands' layouts.
+    pub causes: Vec<Cause>,
 }
 
-/// Types every value of `graph` on an axis of `parts`; `leaf` gives the layout of parameters, buffers and inputs.
-///
-/// One mistake gives one refusal: what reads a refused node's results is not reported again.
+/// Types every value of `graph` over `parts` micro-batches; `leaf` gives the layout of parameters,
+/// buffers and inputs.
 pub fn infer(graph: &Graph, parts: i64, leaf: impl Fn(Def) -> Layout) -> Result<Typing, Vec<Refusal>> {
-    let mut typing = Typing { parts, values: vec![Replicated; graph.values.len()], slices: BTreeMap::new() };
-    let mut broken = vec![false; graph.values.len()];
-    let mut refusals = Vec::new();
+    infer_on(graph, OnAxis { parts, axis: None, syncs: &[] }, leaf)
+}
+
+/// Types every value of `graph` on one axis.
+///
+/// One mistake gives one refusal: what reads a refused node's results is not reported again, and of several nodes that
+/// meet the same partial sum only the first is.
+pub fn infer_on(graph: &Graph, on: OnAxis, leaf: impl Fn(Def) -> Layout) -> Result<Typing, Vec<Refusal>> {
+    let n = graph.values.len();
+    let mut typing = Typing {
+        parts: on.parts,
+        values: vec![Replicated; n],
+        slices: BTreeMap::new(),
+        biased_once: BTreeSet::new(),
+        origins: vec![None; n],
+        causes: vec![None; n],
+    };
+    let mut broken = vec![false; n];
+    let mut refusals: Vec<Refusal> = Vec::new();
     let sliceable = rules::sliceable(graph);
     for (i, value) in graph.values.iter().enumerate() {
         if !matches!(value.def, Def::Node(..)) {
             typing.values[i] = leaf(value.def);
+            typing.causes[i] = (typing.values[i] != Replicated).then_some(Cause::Leaf(value.def));
         }
     }
     for (i, node) in graph.nodes.iter().enumerate() {
@@ -86,21 +183,17 @@ pub fn infer(graph: &Graph, parts: i64, leaf: impl Fn(Def) -> Layout) -> Result<
             node.outs.iter().flatten().for_each(|v| broken[v.0 as usize] = true);
             continue;
         }
-        match rules::apply(graph, node, &typing, &sliceable) {
-            Ok(outcome) => {
-                for (v, layout) in outcome.slices {
-                    typing.slices.insert((i, v), layout);
-                }
-                for (out, layout) in node.outs.iter().zip(outcome.results) {
-                    if let Some(out) = out {
-                        typing.values[out.0 as usize] = layout;
-                    }
-                }
-            }
+        match rules::apply(graph, node, &typing, &sliceable, on) {
+            Ok(outcome) => typing.keep(i, node, outcome),
             Err(mut refusal) => {
                 refusal.node = i;
                 refusal.operands = operands(node, &typing);
-                refusals.push(refusal);
+                refusal.origin = node.reads().find_map(|v| typing.origins[v.0 as usize]);
+                refusal.causes = causes(node, &typing);
+                let known = refusals.iter().any(|r| r.origin.is_some() && r.origin == refusal.origin);
+                if !known {
+                    refusals.push(refusal);
+                }
                 node.outs.iter().flatten().for_each(|v| broken[v.0 as usize] = true);
             }
         }
@@ -108,7 +201,67 @@ pub fn infer(graph: &Graph, parts: i64, leaf: impl Fn(Def) -> Layout) -> Result<
     if refusals.is_empty() { Ok(typing) } else { Err(refusals) }
 }
 
+impl Typing {
+    fn keep(&mut self, i: usize, node: &Node, outcome: rules::Outcome) {
+        for (v, layout) in outcome.slices {
+            self.slices.insert((i, v), layout);
+        }
+        if outcome.biased_once {
+            self.biased_once.insert(i);
+        }
+        let inherited = node.reads().find_map(|v| self.origins[v.0 as usize]);
+        let cause = match node.op {
+            Op::Sync { sync } => Some(Cause::Sync(sync)),
+            _ => node.reads().find_map(|v| self.causes[v.0 as usize]),
+        };
+        for (out, layout) in node.outs.iter().zip(outcome.results) {
+            if let Some(out) = out.map(|v| v.0 as usize) {
+                self.values[out] = layout;
+                self.origins[out] = (layout == Partial).then_some(inherited.unwrap_or(i));
+                self.causes[out] = cause.filter(|_| layout != Replicated);
+            }
+        }
+    }
+}
+
 fn operands(node: &Node, typing: &Typing) -> Vec<(String, Layout)> {
     let named = node.args.iter().filter_map(|(name, _)| node.tensor(name).map(|v| (name.clone(), typing.of(v))));
     named.collect()
+}
+
+fn causes(node: &Node, typing: &Typing) -> Vec<Cause> {
+    let mut causes: Vec<Cause> = node.reads().filter_map(|v| typing.causes[v.0 as usize]).collect();
+    causes.sort_unstable();
+    causes.dedup();
+    causes
+}
+
+/// Pairs of axes that split one dimension must nest: `g₁·n₁` divides `g₂` and `g₂·n₂` divides the size. The first value, or
+/// operand after its free slice, where they do not: its node and dimension, and the two axes' positions in `typings`.
+pub fn joint_fault(graph: &Graph, typings: &[Typing]) -> Option<(usize, usize, usize, usize)> {
+    for (i, node) in graph.nodes.iter().enumerate() {
+        let values = node.reads().chain(node.outs.iter().copied().flatten());
+        for v in values {
+            let held: Vec<(usize, usize, i64)> = typings
+                .iter()
+                .enumerate()
+                .filter_map(|(axis, t)| match t.slices.get(&(i, v)).copied().unwrap_or(t.of(v)) {
+                    Split { dim, groups } => Some((axis, dim, groups)),
+                    _ => None,
+                })
+                .collect();
+            for (k, a) in held.iter().enumerate() {
+                for b in &held[k + 1..] {
+                    let (outer, inner) = if a.2 <= b.2 { (a, b) } else { (b, a) };
+                    let size = graph.ty(v).shape[a.1];
+                    let nested = inner.2 % (outer.2 * typings[outer.0].parts) == 0
+                        && size % (inner.2 * typings[inner.0].parts) == 0;
+                    if a.1 == b.1 && !nested {
+                        return Some((i, a.1, a.0, b.0));
+                    }
+                }
+            }
+        }
+    }
+    None
 }

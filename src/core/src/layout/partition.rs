@@ -1,21 +1,36 @@
-//! From global values to the parts of one axis: sizes in views and expansions, pieces of inputs and constants.
+//! From global values to the parts of one axis: sizes in views and expansions, pieces of inputs and constants, collectives.
 
-use super::{Layout, Split, Typing};
+use super::{Layout, Partial, Split, Sync, Typing, rules};
+use crate::ir::ops::wrap;
 use crate::ir::{Builder, arg};
 use slapo_model::{Arg, Def, Graph, Node, Op, Type, ValueId};
+use slapo_program::Collective;
 use std::collections::BTreeMap;
+
+/// Which part of the axis the graph is made for.
+#[derive(Clone, Copy, Debug)]
+pub enum Here<'s> {
+    /// Whatever micro-batch is running.
+    MicroBatch,
+    /// The rank of that coordinate on a mesh axis, whose syncs are over `axis`.
+    Rank { axis: usize, coordinate: i64, syncs: &'s [(usize, Sync)] },
+}
 
 /// The graph that one part of the axis runs, and the place in it of node `forward` of the whole one.
 ///
-/// Parameters, buffers and inputs keep their global types; what reads a piece of an input or a constant goes through
-/// [`Op::Part`]. The loss and outputs keep their layouts: the caller reduces them.
-pub fn partition(graph: &Graph, typing: &Typing, forward: usize) -> (Graph, usize) {
-    let mut local = Local { graph, typing, b: Builder::new(), map: BTreeMap::new(), pieces: BTreeMap::new() };
+/// Inputs keep their whole types; what reads a piece of an input or a constant goes through [`Op::Part`]. Parameters are
+/// held as they are split. Over micro-batches the loss and outputs keep their layouts: the caller adds them up.
+pub fn partition(graph: &Graph, typing: &Typing, forward: usize, here: Here) -> (Graph, usize) {
+    let mut local = Local { graph, typing, here, b: Builder::new(), map: BTreeMap::new(), pieces: BTreeMap::new() };
     for (i, value) in graph.values.iter().enumerate() {
-        if !matches!(value.def, Def::Node(..)) {
-            let leaf = local.b.leaf(&value.name, value.ty.clone(), value.def);
-            local.map.insert(ValueId(i as u32), leaf);
-        }
+        let id = ValueId(i as u32);
+        let ty = match value.def {
+            Def::Node(..) => continue,
+            Def::Input(_) => value.ty.clone(),
+            Def::Parameter(_) | Def::Buffer(_) => local.local_type(id),
+        };
+        let leaf = local.b.leaf(&value.name, ty, value.def);
+        local.map.insert(id, leaf);
     }
     let mut border = 0;
     for (i, node) in graph.nodes.iter().enumerate() {
@@ -33,6 +48,7 @@ pub fn partition(graph: &Graph, typing: &Typing, forward: usize) -> (Graph, usiz
 struct Local<'a> {
     graph: &'a Graph,
     typing: &'a Typing,
+    here: Here<'a>,
     b: Builder,
     map: BTreeMap<ValueId, ValueId>,
     /// Pieces already taken of a replicated value or an input.
@@ -42,28 +58,30 @@ struct Local<'a> {
 impl Local<'_> {
     fn node(&mut self, i: usize, node: &Node) {
         self.b.origin = node.origin;
-        let mut args: Vec<(String, Arg)> =
-            node.args.iter().map(|(name, arg)| (name.clone(), self.arg(i, arg))).collect();
-        if let (Op::Aten(op), Some(Some(out))) = (&node.op, node.outs.first()) {
-            let sized = match op.as_str() {
-                "reshape" => Some("shape"),
-                "expand" => Some("size"),
-                "slice_backward" => Some("input_sizes"),
-                _ => None,
-            };
-            let shape = self.local_type(*out).shape;
-            for (name, value) in &mut args {
-                if Some(name.as_str()) == sized {
-                    *value = Arg::Ints(shape.clone());
-                }
-            }
-            if matches!(op.as_str(), "slice.Tensor" | "slice_backward") {
-                self.shift(node, &mut args);
-            }
+        // A rank's rows of an input are divided further where they are used.
+        let stays_whole = self.is_whole_input(node);
+        let mut args: Vec<(String, Arg)> = match stays_whole {
+            true => node.reads().map(|v| arg("self", self.map[&v])).collect(),
+            false => node.args.iter().map(|(name, arg)| (name.clone(), self.arg(i, arg))).collect(),
+        };
+        let mut op = node.op.clone();
+        match (&node.op, self.here) {
+            (Op::Aten(name), _) => self.resize(name, node, &mut args),
+            (Op::Sync { sync }, Here::Rank { axis, syncs, .. }) => op = self.collective(*sync, axis, syncs, node),
+            (Op::StepSum, Here::Rank { axis, .. }) => self.reduce_count(axis, node, &mut args),
+            _ => {}
         }
-        let results =
-            node.outs.iter().map(|v| v.map(|v| (Some(self.graph.value(v).name.clone()), self.local_type(v)))).collect();
-        let local = Node { op: node.op.clone(), args, outs: Vec::new(), origin: node.origin };
+        if self.typing.biased_once.contains(&i) {
+            self.bias_once(&mut args);
+        }
+        let results = node.outs.iter().map(|v| {
+            v.map(|v| {
+                let ty = if stays_whole { self.graph.ty(v).clone() } else { self.local_type(v) };
+                (Some(self.graph.value(v).name.clone()), ty)
+            })
+        });
+        let results = results.collect();
+        let local = Node { op, args, outs: Vec::new(), origin: node.origin };
         for (old, new) in node.outs.iter().zip(self.b.push(local, results)) {
             if let (Some(old), Some(new)) = (old, new) {
                 self.map.insert(*old, new);
@@ -71,13 +89,26 @@ impl Local<'_> {
         }
     }
 
-    /// A slice along the split dimension begins and ends on borders of the parts: divide.
-    fn shift(&self, node: &Node, args: &mut [(String, Arg)]) {
+    /// Sizes in arguments, and borders of slices along the split dimension, which lie on borders of the parts.
+    fn resize(&self, op: &str, node: &Node, args: &mut [(String, Arg)]) {
+        let sized = match op {
+            "reshape" => Some("shape"),
+            "expand" => Some("size"),
+            "slice_backward" => Some("input_sizes"),
+            _ => None,
+        };
+        if let (Some(sized), Some(Some(out))) = (sized, node.outs.first()) {
+            let shape = self.local_type(*out).shape;
+            args.iter_mut().filter(|(name, _)| name == sized).for_each(|(_, arg)| *arg = Arg::Ints(shape.clone()));
+        }
+        if !matches!(op, "slice.Tensor" | "slice_backward") {
+            return;
+        }
         let source = node.tensor("self").or_else(|| node.tensor("grad_output"));
-        let Some(Layout::Split { dim, .. }) = source.map(|v| self.typing.of(v)) else { return };
+        let Some(Split { dim, .. }) = source.map(|v| self.typing.of(v)) else { return };
         let rank = source.map_or(0, |v| self.graph.ty(v).shape.len());
-        let along = args.iter().find(|(n, _)| n == "dim").and_then(|(_, a)| match a {
-            Arg::Int(d) => Some(crate::ir::ops::wrap(*d, rank)),
+        let along = node.arg("dim").and_then(|arg| match arg {
+            Arg::Int(d) => Some(wrap(*d, rank)),
             _ => None,
         });
         if along != Some(dim) {
@@ -86,6 +117,51 @@ impl Local<'_> {
         for (name, value) in args {
             if let (true, Arg::Int(at)) = (name == "start" || name == "end", value) {
                 *at /= self.typing.parts;
+            }
+        }
+    }
+
+    /// A sync of this axis as what ranks do; those of other axes stay for their own partition.
+    fn collective(&self, number: u32, axis: usize, syncs: &[(usize, Sync)], node: &Node) -> Op {
+        let from = node.tensor("self").map(|v| self.typing.of(v));
+        let Some((_, sync)) = syncs.get(number as usize).filter(|(a, _)| *a == axis) else {
+            return node.op.clone();
+        };
+        let kind = match (*sync, from) {
+            _ if self.typing.parts == 1 => return Op::Border { gradient: Vec::new() },
+            (Sync::AllReduce, _) => Collective::AllReduce,
+            (Sync::AllGather { .. }, Some(Split { dim, groups })) => Collective::AllGather { dim, groups },
+            (Sync::ReduceScatter { dim, groups }, _) => Collective::ReduceScatter { dim, groups },
+            (Sync::AllToAll { to, .. }, Some(Split { dim, groups })) => Collective::AllToAll { from: dim, groups, to },
+            (Sync::Slice { dim, groups }, _) => return self.part(dim, groups),
+            _ => return node.op.clone(),
+        };
+        Op::Collective { axis: axis as u32, kind }
+    }
+
+    /// A count over the step is one over all ranks that split the inputs.
+    fn reduce_count(&mut self, axis: usize, node: &Node, args: &mut [(String, Arg)]) {
+        let Some(count) = node.tensor("self").filter(|v| self.typing.of(*v) == Partial) else { return };
+        if self.typing.parts == 1 {
+            return;
+        }
+        let own = self.map[&count];
+        let ty = self.b.ty(own).clone();
+        let op = Op::Collective { axis: axis as u32, kind: Collective::AllReduce };
+        let reduce = Node { op, args: vec![arg("self", own)], outs: Vec::new(), origin: node.origin };
+        if let Some(sum) = self.b.push(reduce, vec![Some((None, ty))])[0] {
+            args.iter_mut().for_each(|(_, arg)| *arg = Arg::Value(sum));
+        }
+    }
+
+    /// The bias of a product that is summed over the ranks is added by the first of them; all run the same operators.
+    fn bias_once(&mut self, args: &mut [(String, Arg)]) {
+        let Here::Rank { coordinate, .. } = self.here else { return };
+        let factor = if coordinate == 0 { 1.0 } else { 0.0 };
+        let is_addmm = args.iter().any(|(name, _)| name == "mat1");
+        for (_, value) in args.iter_mut().filter(|(name, _)| name == if is_addmm { "self" } else { "bias" }) {
+            if let Arg::Value(bias) = value {
+                *value = Arg::Value(self.b.scale(*bias, factor));
             }
         }
     }
@@ -99,7 +175,11 @@ impl Local<'_> {
     }
 
     fn operand(&mut self, i: usize, v: ValueId) -> ValueId {
-        let stored_whole = matches!(self.graph.value(v).def, Def::Input(_));
+        let stored_whole = match self.graph.value(v).def {
+            Def::Input(_) => true,
+            Def::Node(node, _) => self.is_whole_input(self.graph.node(node)),
+            _ => false,
+        };
         let wanted = match self.typing.slices.get(&(i, v)) {
             Some(slice) => *slice,
             None if stored_whole => self.typing.of(v),
@@ -112,15 +192,24 @@ impl Local<'_> {
         let whole = self.map[&v];
         let mut ty = self.graph.ty(v).clone();
         ty.shape[dim] /= self.typing.parts;
-        let part = Node {
-            op: Op::Part { dim, groups, parts: self.typing.parts },
-            args: vec![arg("self", whole)],
-            outs: Vec::new(),
-            origin: self.b.origin,
-        };
+        let args = vec![arg("self", whole)];
+        let part = Node { op: self.part(dim, groups), args, outs: Vec::new(), origin: self.b.origin };
         let piece = self.b.push(part, vec![Some((None, ty))])[0].unwrap_or(whole);
         self.pieces.insert((v, wanted), piece);
         piece
+    }
+
+    /// Whether, over micro-batches, the node is a rank's piece of an input.
+    fn is_whole_input(&self, node: &Node) -> bool {
+        matches!(self.here, Here::MicroBatch) && rules::is_rows_of_input(self.graph, node)
+    }
+
+    fn part(&self, dim: usize, groups: i64) -> Op {
+        let part = match self.here {
+            Here::MicroBatch => None,
+            Here::Rank { coordinate, .. } => Some(coordinate),
+        };
+        Op::Part { dim, groups, parts: self.typing.parts, part }
     }
 
     fn local_type(&self, v: ValueId) -> Type {

@@ -3,7 +3,7 @@
 //! Rules are per axis. A replicated operand that meets a split one is read as a piece where that is free ([`sliceable`]).
 //! Everything else is refused with the reason. An operator without a row is opaque: all operands replicated.
 
-use super::{Layout, Partial, Refusal, Replicated, Split, Typing, view};
+use super::{Layout, OnAxis, Partial, Refusal, Replicated, Split, Typing, view};
 use crate::ir::ops::{self, Call, wrap};
 use slapo_model::{Arg, Def, Graph, Node, Op, ValueId};
 
@@ -12,16 +12,21 @@ use slapo_model::{Arg, Def, Graph, Node, Op, ValueId};
 pub struct Outcome {
     pub results: Vec<Layout>,
     pub slices: Vec<(ValueId, Layout)>,
+    /// The bias of a partial product is added by the first part alone.
+    pub biased_once: bool,
 }
 
 type Verdict = Result<Outcome, Refusal>;
 
 /// Applies the row of the node's operator; `sliceable` as [`sliceable`] gives it.
-pub fn apply(graph: &Graph, node: &Node, typing: &Typing, sliceable: &[bool]) -> Verdict {
+pub fn apply(graph: &Graph, node: &Node, typing: &Typing, sliceable: &[bool], on: OnAxis) -> Verdict {
     let rule = Rule { graph, node, typing, sliceable };
     match &node.op {
         Op::StepSum => Ok(rule.all(Replicated)),
-        Op::Part { .. } => Err(refuse("it is a part already")),
+        Op::Collective { .. } => rule.linear(),
+        Op::Part { .. } => Ok(rule.part(on)),
+        Op::Border { .. } => rule.linear(),
+        Op::Sync { sync } => rule.sync(*sync, on),
         Op::Vjp { .. } => rule.opaque(),
         Op::Dropout { .. } => rule.linear(),
         Op::Aten(name) => match ROWS.binary_search_by_key(&name.as_str(), |row| row.0) {
@@ -128,7 +133,14 @@ static ROWS: &[Row] = &[
 ];
 
 fn refuse(reason: impl Into<String>) -> Refusal {
-    Refusal { node: 0, reason: reason.into(), operands: Vec::new(), legal: Vec::new() }
+    Refusal {
+        node: 0,
+        reason: reason.into(),
+        operands: Vec::new(),
+        legal: Vec::new(),
+        origin: None,
+        causes: Vec::new(),
+    }
 }
 
 struct Rule<'a> {
@@ -136,6 +148,16 @@ struct Rule<'a> {
     node: &'a Node,
     typing: &'a Typing,
     sliceable: &'a [bool],
+}
+
+/// Whether the node takes a rank's rows of an input, of one axis after the other.
+pub fn is_rows_of_input(graph: &Graph, node: &Node) -> bool {
+    matches!(node.op, Op::Part { .. })
+        && node.reads().all(|v| match graph.value(v).def {
+            Def::Input(_) => true,
+            Def::Node(id, _) => is_rows_of_input(graph, graph.node(id)),
+            _ => false,
+        })
 }
 
 /// By value: a replicated one may be read as a piece for nothing. It comes from an `expand`, or depends on no input of the
@@ -177,11 +199,11 @@ impl Rule<'_> {
     }
 
     fn all(&self, layout: Layout) -> Outcome {
-        Outcome { results: vec![layout; self.node.outs.len()], slices: Vec::new() }
+        Outcome { results: vec![layout; self.node.outs.len()], ..Outcome::default() }
     }
 
     fn results(&self, results: Vec<Layout>) -> Verdict {
-        Ok(Outcome { results, slices: Vec::new() })
+        Ok(Outcome { results, ..Outcome::default() })
     }
 
     fn opaque(&self) -> Verdict {
@@ -193,6 +215,31 @@ impl Rule<'_> {
                 self.graph.value(v).name,
                 self.typing.of(v)
             ))),
+        }
+    }
+
+    /// Micro-batches divide a rank's rows of an input further; to other axes a piece is as the whole.
+    fn part(&self, on: OnAxis) -> Outcome {
+        match on.axis {
+            None if is_rows_of_input(self.graph, self.node) => self.all(Split { dim: 0, groups: 1 }),
+            _ => match (self.layout("self"), &self.node.op) {
+                (Split { dim, groups }, Op::Part { dim: cut, parts, .. }) if dim == *cut => {
+                    self.all(Split { dim, groups: groups / parts })
+                }
+                (layout, _) => self.all(layout),
+            },
+        }
+    }
+
+    /// On its own axis a sync must find what it takes; on others it is the identity.
+    fn sync(&self, number: u32, on: OnAxis) -> Verdict {
+        let from = self.layout("self");
+        match on.syncs.get(number as usize) {
+            Some((axis, sync)) if Some(*axis) == on.axis => match sync.apply(from) {
+                Some(to) => Ok(self.all(to)),
+                None => Err(refuse(format!("`{sync}` takes {}, but the value is {from}", sync.takes()))),
+            },
+            _ => self.linear(),
         }
     }
 
@@ -491,9 +538,7 @@ impl Rule<'_> {
         };
         match (result, bias_layout) {
             (_, None) | (Replicated | Split { .. }, Some(Replicated)) => Ok(self.all(result)),
-            (Partial, Some(_)) => {
-                Err(refuse("its product is a partial sum, to which the bias would be added once a part"))
-            }
+            (Partial, Some(Replicated)) => Ok(Outcome { biased_once: true, ..self.all(Partial) }),
             (_, Some(layout)) => Err(refuse(format!("its bias is {layout}"))),
         }
     }
@@ -513,10 +558,18 @@ impl Rule<'_> {
         {
             outcome.slices.push(self.sliced(v, Split { dim, groups: split.1 })?);
         }
-        match (outcome.results.first(), bias.map(|v| self.typing.of(v))) {
+        let last = self.out_shape().len() - 1;
+        match (outcome.results.first().copied(), bias.map(|v| self.typing.of(v))) {
             (_, None) => Ok(outcome),
-            (Some(Split { dim, .. }), Some(Replicated)) if *dim + 1 < self.out_shape().len() => Ok(outcome),
-            _ => Err(refuse("its bias is not held as its product is")),
+            (Some(Split { dim, .. }), Some(Replicated)) if dim < last => Ok(outcome),
+            (Some(Split { dim, groups }), Some(Split { dim: 0, groups: own })) if dim == last && own == groups => {
+                Ok(outcome)
+            }
+            (Some(Partial), Some(Replicated)) => Ok(Outcome { biased_once: true, ..outcome }),
+            (Some(Split { .. }), Some(Replicated)) => {
+                Err(refuse("its product is split along its features, but its bias is replicated: shard the bias too"))
+            }
+            (_, Some(bias)) => Err(refuse(format!("its bias is {bias}, which its product is not"))),
         }
     }
 
@@ -658,7 +711,7 @@ impl Rule<'_> {
     fn nll_loss(&self) -> Verdict {
         match (self.layout("self"), self.layout("target")) {
             (Replicated, Replicated) => Ok(self.all(Replicated)),
-            (a @ Split { dim: 0, .. }, b) if a == b => Ok(self.all(Partial)),
+            (a @ Split { dim: 0, .. }, _) => self.with_targets(a, Partial),
             _ => Err(refuse("its logits and targets must be split alike along the tokens")),
         }
     }
@@ -666,9 +719,20 @@ impl Rule<'_> {
     fn nll_loss_backward(&self) -> Verdict {
         match (self.layout("grad_output"), self.layout("self"), self.layout("target")) {
             (g @ (Replicated | Partial), Replicated, Replicated) => Ok(self.all(g)),
-            (Replicated, a @ Split { dim: 0, .. }, b) if a == b => Ok(self.all(a)),
+            (Replicated, a @ Split { dim: 0, .. }, _) => self.with_targets(a, a),
             _ => Err(refuse("its gradient, logits and targets are held differently")),
         }
+    }
+
+    /// Targets of tokens held as `tokens`: replicated ones are sliced, they carry no gradient.
+    fn with_targets(&self, tokens: Layout, result: Layout) -> Verdict {
+        let mut outcome = self.all(result);
+        match (self.layout("target"), self.node.tensor("target")) {
+            (target, _) if target == tokens => {}
+            (Replicated, Some(target)) => outcome.slices.push(self.sliced(target, tokens)?),
+            _ => return Err(refuse("its logits and targets are split differently")),
+        }
+        Ok(outcome)
     }
 }
 

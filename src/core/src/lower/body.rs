@@ -32,9 +32,10 @@ impl Body {
         Body { frame, instrs: Vec::new() }
     }
 
-    /// Appends a graph node. Casts to the same type are only marks: they get no instruction.
+    /// Appends a graph node. Casts to the same type, borders and the syncs of a single rank are only marks: they get no
+    /// instruction.
     pub fn node(&mut self, lower: &mut Lower, node: &Node) {
-        if node.is_aten("to.dtype")
+        if (node.is_aten("to.dtype") || matches!(node.op, GraphOp::Border { .. } | GraphOp::Sync { .. }))
             && let (Some(from), Some(Some(to))) = (node.tensor("self"), node.outs.first())
             && lower.graph().ty(from).dtype == lower.graph().ty(*to).dtype
         {
@@ -67,10 +68,12 @@ impl Body {
                 Op::Dropout { site: *site, p: *p, placement }
             }
             GraphOp::Vjp { op, results } => Op::Vjp { op: format!("aten::{op}"), results: *results },
-            GraphOp::Part { dim, groups, parts } => {
-                Op::Part(Split { dim: *dim, groups: *groups, parts: *parts, part: Part::MicroBatch })
+            GraphOp::Part { dim, groups, parts, part } => {
+                let part = part.map_or(Part::MicroBatch, Part::Rank);
+                Op::Part(Split { dim: *dim, groups: *groups, parts: *parts, part })
             }
-            GraphOp::StepSum => return,
+            GraphOp::Collective { axis, kind } => Op::Collective { axis: *axis, kind: *kind },
+            GraphOp::StepSum | GraphOp::Border { .. } | GraphOp::Sync { .. } => return,
         };
         let storage = match &node.op {
             GraphOp::Aten(name) => ops::row(name).map_or(Storage::Fresh, |row| row.storage),

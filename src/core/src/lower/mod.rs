@@ -10,10 +10,10 @@ pub use optimizer::{Kind as OptimizerKind, Settings as OptimizerSettings};
 
 use crate::passes::autodiff::Joint;
 use body::{Body, Frame};
-use slapo_model::{Def, Graph, Model, Node, Op, Stored, Type, ValueId};
+use slapo_model::{Def, Graph, Model, Node, Op, ParameterId, Stored, Type, ValueId};
 use slapo_program::{
-    Arg, Call, Fingerprint, Function, FunctionKind, Global, GlobalId, Init, Input, Instr, Parameter, Placement,
-    Program, Role, Source, TensorType, VERSION, Value,
+    Arg, Axis, Call, Fingerprint, Function, FunctionKind, Global, GlobalId, Init, Input, Instr, Parameter, Placement,
+    Program, Role, Source, Split, TensorType, VERSION, Value,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,6 +27,11 @@ pub struct Target {
     pub schedule: String,
     /// Per dropout site: how the micro-batch's tensor lies in the global one.
     pub placements: BTreeMap<u32, Placement>,
+    /// Axes of the mesh and this rank's coordinates; empty for one rank.
+    pub mesh: Vec<Axis>,
+    pub coordinates: Vec<i64>,
+    /// Sharded parameters: the axes and how this rank's box lies in the whole.
+    pub boxes: BTreeMap<ParameterId, Vec<(usize, Split)>>,
 }
 
 /// Writes the program.
@@ -40,12 +45,51 @@ pub fn lower(model: &Model, joint: &Joint, target: &Target) -> Program {
     lower.finish(loss, [setup, prologue, forward, backward], optimizer)
 }
 
+/// Writes the program that lets libtorch's own autograd differentiate `graph`: what others are checked against. One rank,
+/// one micro-batch.
+pub fn lower_oracle(model: &Model, graph: Graph, trainable: &BTreeSet<ParameterId>, target: &Target) -> Program {
+    let forward = graph.nodes.len();
+    let mutations = graph.outputs.iter().skip(1).copied().collect();
+    let joint = Joint { graph, forward, mutations, gradients: Vec::new(), rerun: BTreeMap::new() };
+    let mut lower = Lower::new(model, &joint, target);
+    lower.leaves();
+    let setup = lower.setup();
+    let loss = lower.scalar("loss", joint.graph.ty(joint.graph.loss));
+    let (mut forward, mut backward) = lower.forward_and_backward(loss);
+    forward.kind = FunctionKind::Recorded;
+    let mut args = vec![Arg::Value(Value::Global(loss))];
+    let mut outs = Vec::new();
+    for p in trainable {
+        let parameter = model.parameter(*p);
+        let own = lower.program.parameters.iter_mut().find(|q| q.names == parameter.names);
+        let Some(own) = own else { continue };
+        own.trainable = true;
+        let (own, ty) = (own.global, lower.program.globals[own.global as usize].ty.clone());
+        let gradient = lower.global(&parameter.names[0], ty, Role::Gradient);
+        lower.gradients.push(Gradient { parameter: own, gradient, axes: Vec::new() });
+        args.push(Arg::Value(Value::Global(own)));
+        outs.push(Some(Value::Global(gradient)));
+    }
+    backward.body.push(plain(slapo_program::Op::Autograd, args, outs));
+    let optimizer = optimizer::lower(&mut lower, &target.optimizer);
+    let prologue = Function { name: "prologue".to_owned(), kind: FunctionKind::Prologue, body: Vec::new() };
+    lower.finish(loss, [setup, prologue, forward, backward], optimizer)
+}
+
 /// When a node runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Setup,
     Forward,
     Backward,
+}
+
+/// A trained parameter's globals.
+struct Gradient {
+    parameter: GlobalId,
+    gradient: GlobalId,
+    /// Axes over which the two are split.
+    axes: Vec<usize>,
 }
 
 struct Lower<'a> {
@@ -57,8 +101,7 @@ struct Lower<'a> {
     globals: BTreeMap<ValueId, GlobalId>,
     program: Program,
     origins: BTreeMap<slapo_program::Origin, u32>,
-    /// Gradient globals of the trained parameters, with the parameter's own global.
-    gradients: Vec<(GlobalId, GlobalId)>,
+    gradients: Vec<Gradient>,
     grad_norm: Option<GlobalId>,
 }
 
@@ -70,6 +113,8 @@ impl<'a> Lower<'a> {
             fingerprint,
             seed: target.seed,
             micro_batches: target.micro_batches,
+            mesh: target.mesh.clone(),
+            coordinates: target.coordinates.clone(),
             origins: Vec::new(),
             globals: Vec::new(),
             locals: Vec::new(),
@@ -121,7 +166,9 @@ impl<'a> Lower<'a> {
                     let trainable = self.joint.gradients.iter().any(|(g, _)| *g == p);
                     let global = self.global(&parameter.names[0], ty, Role::Parameter);
                     let whole = TensorType::new(parameter.dtype, parameter.shape.clone());
-                    let held = held(global, &parameter.names, whole, parameter.stored.as_ref());
+                    let mut held = held(global, &parameter.names, whole, parameter.stored.as_ref());
+                    let splits = self.target.boxes.get(&p).into_iter().flatten();
+                    held.placement.splits.extend(splits.map(|(_, split)| *split));
                     self.program.parameters.push(Parameter { trainable, init: initializer(self.model, p), ..held });
                     global
                 }
@@ -208,7 +255,8 @@ impl<'a> Lower<'a> {
             let ty = tensor_type(graph.ty(*v));
             let gradient = self.global(&parameter.names[0], ty, Role::Gradient);
             let own = self.program.parameters.iter().find(|q| q.names == parameter.names).map_or(0, |q| q.global);
-            self.gradients.push((own, gradient));
+            let axes = self.target.boxes.get(p).into_iter().flatten().map(|(axis, _)| *axis).collect();
+            self.gradients.push(Gradient { parameter: own, gradient, axes });
             gradients.entry(*v).or_default().push(gradient);
         }
         let mut forward = Body::new(Frame::default());
@@ -225,6 +273,11 @@ impl<'a> Lower<'a> {
         let mut joint = forward;
         for node in self.in_phase(Phase::Backward) {
             joint.node(self, node);
+            // A loss that ranks reduce is known only after that.
+            if node.outs.contains(&Some(graph.loss)) {
+                let value = joint.frame.value(self, graph.loss);
+                joint.accumulate(self, value, loss, node);
+            }
             for out in node.outs.iter().flatten() {
                 for gradient in gradients.remove(out).unwrap_or_default() {
                     let value = joint.frame.value(self, *out);
@@ -332,7 +385,7 @@ fn phases(model: &Model, joint: &Joint) -> Vec<Phase> {
     let mutated: BTreeSet<_> = model.mutations.iter().map(|(buffer, _)| *buffer).collect();
     let mut phases: Vec<Phase> = Vec::with_capacity(graph.nodes.len());
     for (i, node) in graph.nodes.iter().enumerate() {
-        let constant = matches!(node.op, Op::Aten(_))
+        let constant = matches!(node.op, Op::Aten(_) | Op::Border { .. } | Op::Sync { .. })
             && node.reads().all(|v| match graph.value(v).def {
                 Def::Node(n, _) => phases[n.0 as usize] == Phase::Setup,
                 Def::Buffer(b) => !mutated.contains(&b),
@@ -359,7 +412,8 @@ fn embedding_limit(graph: &Graph, input: ValueId) -> Option<i64> {
         if let (true, Some(_), Some(table)) = (node.is_aten("embedding"), ids, node.tensor("weight")) {
             return graph.ty(table).shape.first().copied();
         }
-        if node.is_aten("reshape") && node.tensor("self").is_some_and(|v| same.contains(&v)) {
+        let moves = ["clone", "part", "reshape", "slice.Tensor", "unsqueeze", "view"].contains(&node.name());
+        if moves && node.tensor("self").is_some_and(|v| same.contains(&v)) {
             same.extend(node.outs.iter().flatten());
         }
     }
@@ -367,7 +421,7 @@ fn embedding_limit(graph: &Graph, input: ValueId) -> Option<i64> {
 }
 
 /// `--init` by class: normal 0.02, biases 0, norm weights 1.
-fn initializer(model: &Model, id: slapo_model::ParameterId) -> Init {
+fn initializer(model: &Model, id: ParameterId) -> Init {
     let parameter = model.parameter(id);
     let class = model.module(parameter.module).short_class();
     let name = parameter.names[0].rsplit('.').next().unwrap_or_default();

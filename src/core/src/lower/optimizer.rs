@@ -1,7 +1,10 @@
 //! The optimizer function: gradient norm and clipping, one fused update over all parameters, release of gradients.
 
 use super::{Lower, plain, values};
-use slapo_program::{Arg, DType, Function, FunctionKind, Instr, LocalId, Op, Role, Slot, TensorType, Value};
+use slapo_program::{
+    Arg, Collective, DType, Function, FunctionKind, GlobalId, Instr, LocalId, Op, Role, Slot, TensorType, Value,
+};
+use std::collections::BTreeMap;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Kind {
@@ -40,7 +43,7 @@ pub fn lower(lower: &mut Lower, settings: &Settings) -> Function {
             Kind::Sgd => sgd(lower, settings, &mut body),
         }
     }
-    let gradients: Vec<Arg> = lower.gradients.iter().map(|(_, g)| Arg::Value(Value::Global(*g))).collect();
+    let gradients: Vec<Arg> = lower.gradients.iter().map(|g| Arg::Value(Value::Global(g.gradient))).collect();
     if !gradients.is_empty() {
         body.push(plain(Op::Release, gradients, Vec::new()));
     }
@@ -51,48 +54,97 @@ fn aten(name: &str, args: Vec<Arg>, outs: Vec<Option<Value>>) -> Instr {
     plain(Op::Aten(format!("aten::{name}")), args, outs)
 }
 
-/// `torch.nn.utils.clip_grad_norm_`: every gradient times `limit / (norm + 1e-6)`, where that is below 1.
+/// `torch.nn.utils.clip_grad_norm_`: every gradient times `limit / (norm + 1e-6)`, where that is below 1. Of gradients that
+/// are split over an axis the squares are summed over its ranks.
 fn clip(lower: &mut Lower, limit: f64, body: &mut Vec<Instr>) {
-    let gradients: Vec<Value> = lower.gradients.iter().map(|(_, g)| Value::Global(*g)).collect();
+    let gradients: Vec<Value> = lower.gradients.iter().map(|g| Value::Global(g.gradient)).collect();
     let dtype = lower.program.ty(gradients[0]).dtype;
-    let mut local = |shape: &[i64]| {
-        lower.program.locals.push(Slot { ty: TensorType::new(dtype, shape), alias: None });
-        lower.program.locals.len() as LocalId - 1
-    };
-    let norms: Vec<LocalId> = gradients.iter().map(|_| local(&[])).collect();
-    let (stacked, total, shifted, inverse, factor, coefficient) =
-        (local(&[norms.len() as i64]), local(&[]), local(&[]), local(&[]), local(&[]), local(&[]));
     let norm = lower.global("gradient norm", TensorType::scalar(dtype), Role::Scalar);
     lower.grad_norm = Some(norm);
-    let one = |l: LocalId| Arg::Value(Value::Local(l));
-    let out = |l: LocalId| vec![Some(Value::Local(l))];
-    for (gradient, l) in gradients.iter().zip(&norms) {
-        body.push(aten("linalg_vector_norm", vec![Arg::Value(*gradient), Arg::Int(2)], out(*l)));
+    let mut groups: BTreeMap<Vec<usize>, Vec<Value>> = BTreeMap::new();
+    for gradient in &lower.gradients {
+        groups.entry(gradient.axes.clone()).or_default().push(Value::Global(gradient.gradient));
     }
-    let list = Arg::Values(norms.iter().map(|l| Some(Value::Local(*l))).collect());
-    body.push(Instr { free: norms.clone(), ..aten("stack", vec![list], out(stacked)) });
-    let mut chain = |name: &str, from: LocalId, rest: Vec<Arg>, to: LocalId, last: bool| {
-        let args = [vec![one(from)], rest].concat();
-        let free = if last { vec![from] } else { Vec::new() };
-        body.push(Instr { free, ..aten(name, args, out(to)) });
-    };
-    chain("linalg_vector_norm", stacked, vec![Arg::Int(2)], total, true);
-    chain("add.Scalar", total, vec![Arg::Float(1e-6)], shifted, false);
-    chain("reciprocal", shifted, Vec::new(), inverse, true);
-    chain("mul.Scalar", inverse, vec![Arg::Float(limit)], factor, true);
-    chain("clamp", factor, vec![Arg::None, Arg::Float(1.0)], coefficient, true);
-    let store = plain(Op::Store, vec![one(total)], vec![Some(Value::Global(norm))]);
+    let mut chain = Chain { lower, dtype, body };
+    let mut norms = Vec::new();
+    for (axes, group) in groups {
+        let own: Vec<LocalId> = group.iter().map(|g| chain.norm(*g)).collect();
+        if axes.is_empty() {
+            norms.extend(own);
+            continue;
+        }
+        let total = chain.norm_of_all(own);
+        let mut square = chain.then("mul.Tensor", total, vec![Arg::Value(Value::Local(total))], true);
+        for axis in axes {
+            square = chain.all_reduce(square, axis);
+        }
+        norms.push(chain.then("sqrt", square, Vec::new(), true));
+    }
+    let total = chain.norm_of_all(norms);
+    let shifted = chain.then("add.Scalar", total, vec![Arg::Float(1e-6)], false);
+    let inverse = chain.then("reciprocal", shifted, Vec::new(), true);
+    let factor = chain.then("mul.Scalar", inverse, vec![Arg::Float(limit)], true);
+    let coefficient = chain.then("clamp", factor, vec![Arg::None, Arg::Float(1.0)], true);
+    let store = plain(Op::Store, vec![Arg::Value(Value::Local(total))], vec![Some(Value::Global(norm))]);
     body.push(Instr { free: vec![total], ..store });
-    for (i, gradient) in gradients.iter().enumerate() {
-        let free = if i + 1 == gradients.len() { vec![coefficient] } else { Vec::new() };
-        body.push(Instr { free, ..aten("mul_.Tensor", vec![Arg::Value(*gradient), one(coefficient)], vec![None]) });
+    let last = gradients.len() - 1;
+    for (i, gradient) in gradients.into_iter().enumerate() {
+        let args = vec![Arg::Value(gradient), Arg::Value(Value::Local(coefficient))];
+        let free = if i == last { vec![coefficient] } else { Vec::new() };
+        body.push(Instr { free, ..aten("mul_.Tensor", args, vec![None]) });
+    }
+}
+
+/// Scalar arithmetic, one local after the other.
+struct Chain<'l, 'a> {
+    lower: &'l mut Lower<'a>,
+    dtype: DType,
+    body: &'l mut Vec<Instr>,
+}
+
+impl Chain<'_, '_> {
+    fn local(&mut self, shape: &[i64]) -> LocalId {
+        self.lower.program.locals.push(Slot { ty: TensorType::new(self.dtype, shape), alias: None });
+        self.lower.program.locals.len() as LocalId - 1
+    }
+
+    fn norm(&mut self, of: Value) -> LocalId {
+        let out = self.local(&[]);
+        let args = vec![Arg::Value(of), Arg::Int(2)];
+        self.body.push(aten("linalg_vector_norm", args, vec![Some(Value::Local(out))]));
+        out
+    }
+
+    /// The norm of norms.
+    fn norm_of_all(&mut self, norms: Vec<LocalId>) -> LocalId {
+        let stacked = self.local(&[norms.len() as i64]);
+        let list = Arg::Values(norms.iter().map(|l| Some(Value::Local(*l))).collect());
+        let stack = aten("stack", vec![list], vec![Some(Value::Local(stacked))]);
+        self.body.push(Instr { free: norms, ..stack });
+        self.then("linalg_vector_norm", stacked, vec![Arg::Int(2)], true)
+    }
+
+    fn then(&mut self, op: &str, from: LocalId, rest: Vec<Arg>, last_use: bool) -> LocalId {
+        let out = self.local(&[]);
+        let args = [vec![Arg::Value(Value::Local(from))], rest].concat();
+        let free = if last_use { vec![from] } else { Vec::new() };
+        self.body.push(Instr { free, ..aten(op, args, vec![Some(Value::Local(out))]) });
+        out
+    }
+
+    fn all_reduce(&mut self, from: LocalId, axis: usize) -> LocalId {
+        let out = self.local(&[]);
+        let op = Op::Collective { axis: axis as u32, kind: Collective::AllReduce };
+        let reduce = plain(op, vec![Arg::Value(Value::Local(from))], vec![Some(Value::Local(out))]);
+        self.body.push(Instr { free: vec![from], ..reduce });
+        out
     }
 }
 
 fn adamw(lower: &mut Lower, settings: &Settings, body: &mut Vec<Instr>) {
-    let pairs = lower.gradients.clone();
+    let (parameters, gradients) = globals(lower);
     let state = |lower: &mut Lower, what: &str| {
-        let ids = pairs.iter().map(|(p, _)| {
+        let ids = parameters.iter().map(|p| {
             let parameter = &lower.program.globals[*p as usize];
             let (name, ty) = (format!("{}.{what}", parameter.name), parameter.ty.clone());
             lower.global(name, ty, Role::Optimizer)
@@ -102,8 +154,7 @@ fn adamw(lower: &mut Lower, settings: &Settings, body: &mut Vec<Instr>) {
     let (mean, square) = (state(lower, "exp_avg"), state(lower, "exp_avg_sq"));
     let step = lower.global("optimizer step", TensorType::scalar(DType::F32), Role::Optimizer);
     body.push(aten("add_.Scalar", vec![Arg::Value(Value::Global(step)), Arg::Int(1)], vec![None]));
-    let (parameters, gradients): (Vec<_>, Vec<_>) = pairs.iter().copied().unzip();
-    let steps = vec![step; pairs.len()];
+    let steps = vec![step; parameters.len()];
     let lists = [&parameters, &gradients, &mean, &square, &Vec::new(), &steps].map(|list| values(list));
     let mut update = aten("_fused_adamw_", lists.to_vec(), Vec::new());
     update.named = named(&[
@@ -117,8 +168,13 @@ fn adamw(lower: &mut Lower, settings: &Settings, body: &mut Vec<Instr>) {
     body.push(update);
 }
 
+/// Trained parameters and their gradients.
+fn globals(lower: &Lower) -> (Vec<GlobalId>, Vec<GlobalId>) {
+    lower.gradients.iter().map(|g| (g.parameter, g.gradient)).unzip()
+}
+
 fn sgd(lower: &mut Lower, settings: &Settings, body: &mut Vec<Instr>) {
-    let (parameters, gradients): (Vec<_>, Vec<_>) = lower.gradients.iter().copied().unzip();
+    let (parameters, gradients) = globals(lower);
     let lists = vec![values(&parameters), values(&gradients), values(&[])];
     let mut update = aten("_fused_sgd_", lists, Vec::new());
     update.named =

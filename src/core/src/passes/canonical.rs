@@ -22,9 +22,20 @@ pub struct Options {
     pub dtype: Option<DType>,
 }
 
+/// The imported graph for libtorch's own autograd. Dropout is `x · mask`, with the masks of the canonical form; attention with
+/// dropout is computed in steps with such a mask. Everything else stands as it was imported, so that a mistake of the
+/// canonical form shows.
+pub fn oracle(model: &Model, graph: &Graph, options: Options) -> Graph {
+    rewrite(model, graph, options, true)
+}
+
 /// The canonical form of `graph`; only what the loss and the buffers' new values depend on is kept. Its outputs are the loss
 /// and then the new value of each of the model's mutated buffers.
 pub fn canonicalize(model: &Model, graph: &Graph, options: Options) -> Graph {
+    rewrite(model, graph, options, false)
+}
+
+fn rewrite(model: &Model, graph: &Graph, options: Options, is_oracle: bool) -> Graph {
     let retyped = options.dtype.map(|dtype| retype(graph, dtype));
     let old = retyped.as_ref().unwrap_or(graph);
     let mut canon = Canon {
@@ -37,6 +48,7 @@ pub fn canonicalize(model: &Model, graph: &Graph, options: Options) -> Graph {
         sites: 0,
         no_dropout: options.no_dropout,
         of_parameters: of_parameters(old),
+        is_oracle,
     };
     debug_assert_eq!(model.inputs.len(), old.inputs.len());
     canon.leaves();
@@ -105,6 +117,8 @@ struct Canon<'g> {
     no_dropout: bool,
     /// By old value: depends on a parameter.
     of_parameters: Vec<bool>,
+    /// Only dropout is rewritten.
+    is_oracle: bool,
 }
 
 type Rule = fn(&mut Canon, &Node) -> Option<ValueId>;
@@ -156,7 +170,8 @@ impl Canon<'_> {
 
     fn node(&mut self, node: &Node) {
         self.b.origin = node.origin;
-        let rule = RULES.binary_search_by_key(&node.name(), |row| row.0).ok().map(|i| RULES[i].1);
+        let applies = !self.is_oracle || self.is_substituted(node);
+        let rule = RULES.binary_search_by_key(&node.name(), |row| row.0).ok().filter(|_| applies).map(|i| RULES[i].1);
         match rule.and_then(|rule| rule(self, node)) {
             Some(new) => {
                 if let Some(Some(old)) = node.outs.first() {
@@ -167,6 +182,16 @@ impl Canon<'_> {
             None if node.outs.iter().flatten().all(|v| self.map.contains_key(v)) && rule.is_some() => {}
             None => self.copy(node),
         }
+    }
+
+    /// What the oracle computes otherwise than imported: what is random; views, since attention in steps gives other
+    /// strides; integers times a float, which are of PyTorch's default type and not of the type that is asked for.
+    fn is_substituted(&self, node: &Node) -> bool {
+        let of = |v: Option<ValueId>| v.map(|v| self.old.ty(v).dtype);
+        let promotes = matches!((of(node.tensor("self")), of(node.outs.first().copied().flatten())),
+            (Some(from), Some(to)) if !from.is_float() && to.is_float() && node.tensor("other").is_none());
+        let names = ["_unsafe_view", "dropout", "native_dropout", "scaled_dot_product_attention", "view"];
+        promotes || names.contains(&node.name())
     }
 
     fn copy(&mut self, node: &Node) {
@@ -459,6 +484,10 @@ impl Canon<'_> {
         let p = if self.no_dropout { 0.0 } else { call.number("dropout_p").unwrap_or(0.0) };
         let scale = call.number("scale").unwrap_or(1.0 / (*q_ty.shape.last()? as f64).sqrt());
         let mut causal = call.flag("is_causal");
+        if self.is_oracle && p == 0.0 {
+            self.sites += 1;
+            return self.without_dropout(node);
+        }
         let learned = node.tensor("attn_mask").is_some_and(|v| self.of_parameters[v.0 as usize]);
         let mask = self.mask(node, &mut causal);
         let (q, mut k, mut v) =
@@ -494,9 +523,20 @@ impl Canon<'_> {
         Some(self.b.op("_scaled_dot_product_flash_attention_for_cpu", args)[0])
     }
 
+    /// The same attention with `dropout_p` 0.
+    fn without_dropout(&mut self, node: &Node) -> Option<ValueId> {
+        let mut plain = node.clone();
+        plain.args.retain(|(name, _)| name != "dropout_p");
+        self.copy(&plain);
+        node.outs[0].map(|v| self.map[&v])
+    }
+
     /// The mask without its broadcast; nothing where it masks nothing, or is lower triangular, which sets `causal`.
     fn mask(&mut self, node: &Node, causal: &mut bool) -> Option<ValueId> {
         let mut mask = node.tensor("attn_mask")?;
+        if self.is_oracle {
+            return Some(self.map[&mask]);
+        }
         let known = self.constants.get(mask).filter(|_| self.old.ty(mask).dtype == DType::Bool);
         if let Some(known) = &known {
             *causal |= known.is_causal();

@@ -24,6 +24,7 @@ static ROWS: &[(&str, Rule)] = &[
     ("add.Scalar", |d, n, g| through(d, n, g, |_, g| g)),
     ("add.Tensor", |d, n, g| sum(d, n, g, 1.0)),
     ("addmm", addmm),
+    ("border", border),
     ("cat", cat),
     ("clone", |d, n, g| through(d, n, g, |_, g| g)),
     ("div.Scalar", |d, n, g| { let c = number(d, n, "other"); through(d, n, g, |d, g| d.b.one("div.Scalar", vec![arg("self", g), arg("other", c)])) }),
@@ -60,6 +61,7 @@ static ROWS: &[(&str, Rule)] = &[
     ("sub.Tensor", |d, n, g| sum(d, n, g, -1.0)),
     ("sum", |d, n, g| spread(d, n, g, 1.0)),
     ("sum.dim_IntList", |d, n, g| spread(d, n, g, 1.0)),
+    ("sync", |d, n, g| through(d, n, g, |_, g| g)),
     ("tanh", |d, n, g| of_output(d, n, g, "tanh_backward", |_, y, g| vec![arg("grad_output", g), arg("output", y)])),
     ("to.dtype", cast),
     ("transpose.int", transpose),
@@ -218,6 +220,12 @@ fn cast(d: &mut Backward, node: &Node, g: &[Option<ValueId>]) {
         let dx = d.b.cast(g, dtype);
         d.add(x, dx);
     }
+}
+
+/// The identity, like a sync: a collective is the identity on global values, so its derivative is too.
+fn border(d: &mut Backward, node: &Node, g: &[Option<ValueId>]) {
+    let Op::Border { gradient } = &node.op else { return };
+    through(d, node, g, |d, g| gradient.iter().fold(g, |g, sync| d.b.sync(g, *sync)));
 }
 
 /// The same mask again: its numbers depend on the site, not on when they are drawn.

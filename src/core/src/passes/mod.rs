@@ -1,9 +1,11 @@
 //! Passes from graph to graph. Each is a function that returns a new graph; none knows the schedule's text.
 
 pub mod autodiff;
+pub mod borders;
 pub mod canonical;
 pub mod constant;
 mod derivatives;
+pub mod mesh;
 mod prune;
 pub mod recompute;
 

@@ -1,5 +1,6 @@
 //! `module.accumulate(steps)`: one optimizer step over several micro-batches.
 
+use super::numbers::{divisors_near, joined};
 use super::{Class, Parameter, Primitive, Problem, Receiver, Refusal, State};
 use crate::schedule::{Argument, Kind, Place, Step, Want};
 use slapo_model::ModuleId;
@@ -63,31 +64,34 @@ fn check(state: &State, step: &Step) -> Result<(), Refusal> {
         return Err(Refusal::illegal(problem));
     }
     match state.sizes {
-        Some(sizes) if sizes.batch % steps != 0 => Err(Refusal::illegal(indivisible(sizes.batch, steps))),
+        Some(sizes) if sizes.batch % steps.saturating_mul(state.data_parts()) != 0 => {
+            Err(Refusal::illegal(indivisible(sizes.batch, steps, state.data_parts())))
+        }
         _ => Ok(()),
     }
 }
 
-pub(crate) fn indivisible(batch: i64, steps: i64) -> Problem {
-    let message = format!("a batch of {batch} does not divide into {steps} micro-batches");
-    let legal: Vec<String> = divisors_near(batch, steps).iter().map(i64::to_string).collect();
-    Problem::new(Code::NotDivisible, message, format!("{batch} / {steps} is not a whole number"))
-        .help(format!("micro-batches that divide {batch}, nearest first: {}", legal.join(", ")))
-}
-
-/// At most six divisors of `number`, those closest to `near` first.
-fn divisors_near(number: i64, near: i64) -> Vec<i64> {
-    const SHOWN: usize = 6;
-    const TRIED: i64 = 1_000_000;
-    let mut divisors: Vec<i64> = Vec::new();
-    let small = (1..=TRIED).take_while(|d| d * d <= number);
-    for divisor in small.filter(|d| number % d == 0) {
-        divisors.extend([divisor, number / divisor]);
+/// A batch that does not divide into micro-batches on the ranks that share it.
+pub(crate) fn indivisible(batch: i64, steps: i64, ranks: i64) -> Problem {
+    if ranks == 1 {
+        let message = format!("a batch of {batch} does not divide into {steps} micro-batches");
+        return Problem::new(Code::NotDivisible, message, format!("{batch} / {steps} is not a whole number")).help(
+            format!("micro-batches that divide {batch}, nearest first: {}", joined(&divisors_near(batch, steps))),
+        );
     }
-    divisors.sort_by_key(|d| (d.abs_diff(near), *d));
-    divisors.dedup();
-    divisors.truncate(SHOWN);
-    divisors
+    let message = format!("a batch of {batch} does not divide into {steps} micro-batches on each of {ranks} ranks");
+    let problem =
+        Problem::new(Code::NotDivisible, message, format!("{batch} / ({ranks} * {steps}) is not a whole number"));
+    match batch % ranks {
+        0 => {
+            let legal = joined(&divisors_near(batch / ranks, steps));
+            problem.help(format!(
+                "micro-batches that divide the {} samples of a rank, nearest first: {legal}",
+                batch / ranks
+            ))
+        }
+        _ => problem.help(format!("the batch must be a multiple of {}", ranks.saturating_mul(steps))),
+    }
 }
 
 fn apply(state: &mut State, step: &Step) {

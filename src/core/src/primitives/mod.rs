@@ -7,20 +7,33 @@
 mod accumulate;
 mod annotate;
 mod checkpoint;
+mod data_parallel;
 mod freeze;
+mod numbers;
+mod shard;
+mod sync;
 
 pub(crate) use accumulate::indivisible;
+pub(crate) use numbers::joined;
 
-use crate::compile::Effects;
-use crate::schedule::{Argument, Place, Step, Want};
+use crate::compile::{Effects, MeshAxis};
+use crate::schedule::{Argument, Place, Ports, Step, Want};
 use slapo_model::{InputSizes, Model, ModuleId, ParameterId};
 use slapo_syntax::Code;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::rc::Rc;
 
 /// In alphabetical order.
-pub static ALL: &[&Primitive] =
-    &[&accumulate::ACCUMULATE, &annotate::ANNOTATE, &checkpoint::CHECKPOINT, &freeze::FREEZE];
+pub static ALL: &[&Primitive] = &[
+    &accumulate::ACCUMULATE,
+    &annotate::ANNOTATE,
+    &checkpoint::CHECKPOINT,
+    &data_parallel::DATA_PARALLEL,
+    &freeze::FREEZE,
+    &shard::SHARD,
+    &sync::SYNC,
+];
 
 /// A built-in kind of step.
 pub struct Primitive {
@@ -46,6 +59,8 @@ pub enum Receiver {
     ModuleOrParameter,
     /// Anything that a path leads to, buffers too.
     Any,
+    /// A value on the border of a module, or a gradient.
+    Point,
 }
 
 /// A declared argument.
@@ -94,6 +109,7 @@ pub struct Problem {
 #[derive(Clone)]
 pub struct State<'m> {
     pub model: &'m Model,
+    pub ports: Rc<Ports<'m>>,
     pub sizes: Option<InputSizes>,
     pub effects: Effects,
     pub steps: Vec<Step>,
@@ -109,7 +125,10 @@ pub fn find(name: &str) -> Option<&'static Primitive> {
 }
 
 impl Receiver {
-    pub fn takes(self, place: Place) -> bool {
+    pub fn takes(self, place: Place, is_point: bool) -> bool {
+        if is_point || self == Receiver::Point {
+            return is_point && self == Receiver::Point;
+        }
         match place {
             Place::Module(_) => self != Receiver::Parameter,
             Place::Parameter { .. } => self != Receiver::Module,
@@ -126,6 +145,7 @@ impl fmt::Display for Receiver {
             Receiver::Parameter => "a parameter",
             Receiver::ModuleOrParameter => "a parameter or a module",
             Receiver::Any => "a module, a parameter or a buffer",
+            Receiver::Point => "a point",
         })
     }
 }
@@ -149,6 +169,7 @@ impl Primitive {
             Receiver::Parameter => "param",
             Receiver::ModuleOrParameter => "param|module",
             Receiver::Any => "path",
+            Receiver::Point => "point",
         };
         let params = self.params.iter().map(|parameter| match &parameter.default {
             Some(default) => format!("{}: {} = {default}", parameter.name, parameter.want),
@@ -170,6 +191,12 @@ impl fmt::Debug for Primitive {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
     }
+}
+
+/// A recorded step may name an axis that the mesh does not have.
+fn no_axis(step: &Step) -> Refusal {
+    let name = step.arg("over").map(ToString::to_string).unwrap_or_default();
+    Refusal::illegal(Problem::new(Code::BadValue, format!("the mesh has no axis `{name}`"), "no such axis"))
 }
 
 impl Refusal {
@@ -201,11 +228,13 @@ impl Problem {
 }
 
 impl<'m> State<'m> {
-    pub fn new(model: &'m Model, sizes: Option<InputSizes>) -> State<'m> {
+    /// Nothing done yet, on a mesh of `axes`.
+    pub fn new(ports: Rc<Ports<'m>>, sizes: Option<InputSizes>, axes: Vec<MeshAxis>) -> State<'m> {
         State {
-            model,
+            model: ports.model,
+            ports,
             sizes,
-            effects: Effects::default(),
+            effects: Effects { axes, ..Effects::default() },
             steps: Vec::new(),
             touched: BTreeSet::new(),
             on: BTreeMap::new(),
@@ -228,6 +257,18 @@ impl<'m> State<'m> {
     fn earlier_on(&self, place: Place, primitive: &Primitive, fits: impl Fn(&Step) -> bool) -> Option<&Step> {
         let steps = self.on.get(&place)?.iter().rev().filter_map(|at| self.steps.get(*at));
         steps.filter(|step| step.primitive == primitive).find(|step| fits(step))
+    }
+
+    /// Number and size of the axis that a step names.
+    fn axis(&self, step: &Step) -> Option<(usize, &MeshAxis)> {
+        let Some(Argument::Axis(name)) = step.arg("over") else { return None };
+        self.effects.axes.iter().enumerate().find(|(_, axis)| axis.name == *name)
+    }
+
+    /// The number of ranks that the batch is split over.
+    pub fn data_parts(&self) -> i64 {
+        let axes = self.effects.data_parallel.iter().map(|data| self.effects.axes[data.axis].size);
+        axes.fold(1, i64::saturating_mul)
     }
 
     /// A module and the modules around it, innermost first.

@@ -2,7 +2,7 @@
 //!
 //! Primitives, which change something, have a table of their own in [`crate::primitives`].
 
-use super::types::WordKind;
+use super::types::{Kind, Want, WordKind};
 
 /// A built-in word: a value that stands for itself.
 pub struct Word {
@@ -28,6 +28,30 @@ pub const WORDS: &[Word] = &[
     word("replicate", WordKind::Layout),
     word("auto", WordKind::Auto),
 ];
+
+/// What a collective takes in parentheses; without any it stands bare.
+pub struct Formal {
+    pub name: &'static str,
+    pub want: Want,
+    pub is_optional: bool,
+}
+
+const fn formal(name: &'static str, kind: Kind, is_optional: bool) -> Formal {
+    Formal { name, want: Want::one(kind), is_optional }
+}
+
+static COLLECTIVES: &[(&str, &[Formal])] = &[
+    ("all_reduce", &[]),
+    ("all_gather", &[formal("dim", Kind::Dim, false)]),
+    ("reduce_scatter", &[formal("dim", Kind::Dim, false), formal("groups", Kind::Groups, true)]),
+    ("all_to_all", &[formal("from", Kind::Dim, false), formal("to", Kind::Dim, false)]),
+    ("slice", &[formal("dim", Kind::Dim, false), formal("groups", Kind::Groups, true)]),
+];
+
+/// The arguments of a collective; `None` for any other word.
+pub fn collective(name: &str) -> Option<&'static [Formal]> {
+    COLLECTIVES.iter().find(|(known, _)| *known == name).map(|(_, formals)| *formals)
+}
 
 /// The number of a word in [`WORDS`].
 pub fn find_word(name: &str) -> Option<usize> {

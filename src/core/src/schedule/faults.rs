@@ -1,11 +1,20 @@
 //! What later stages and the importer found, as diagnostics with the schedule's lines.
 
+use super::layouts::layout_diagnostic;
+use super::report::Report;
 use super::{Checked, Step};
 use crate::compile::Fault;
 use crate::layout::{Layout, Refusal};
 use crate::primitives::{Problem, indivisible as indivisible_batch};
 use slapo_model::{BindError, ImportError, Model, Node, Site};
-use slapo_syntax::{Code, Diagnostic};
+use slapo_syntax::{Code, Diagnostic, FileId};
+
+/// The faults of [`crate::compile::compile`]; what one statement does again and again is said once.
+pub fn fault_diagnostics(faults: &[Fault], model: &Model, checked: &Checked) -> Vec<Diagnostic> {
+    let mut report = Report::default();
+    faults.iter().for_each(|fault| report.push(fault_diagnostic(fault, model, checked)));
+    report.finish(checked.entry.map_or(FileId(0), |span| span.file), &[])
+}
 
 /// A fault of [`crate::compile::compile`], at the statement that asked for what cannot be done.
 pub fn fault_diagnostic(fault: &Fault, model: &Model, checked: &Checked) -> Diagnostic {
@@ -13,7 +22,7 @@ pub fn fault_diagnostic(fault: &Fault, model: &Model, checked: &Checked) -> Diag
     match fault {
         Fault::Bind(error) => bind_diagnostic(error, checked),
         Fault::Batch { batch, micro_batches } => {
-            at_step(indivisible(*batch, i64::from(*micro_batches)), asked, "asks for them")
+            at_step(indivisible(*batch, i64::from(*micro_batches), 1), asked, "asks for them")
         }
         Fault::NotSeparable { refusal, node } => {
             at_step(not_separable(refusal, node, model), asked, "asks for micro-batches")
@@ -29,6 +38,7 @@ pub fn fault_diagnostic(fault: &Fault, model: &Model, checked: &Checked) -> Diag
             let help = "freeze the parameters before it, or write the model without this operator";
             with_source(Diagnostic::error(Code::NoDerivative, message).help(help), &error.node, model, "computed here")
         }
+        Fault::Layout(fault) => layout_diagnostic(fault, model, checked),
         Fault::NothingToTrain => {
             let last = checked.steps.iter().rev().find(|step| step.primitive.name == "freeze");
             let diagnostic =
@@ -82,8 +92,8 @@ pub fn import_diagnostic(error: &ImportError) -> Diagnostic {
 }
 
 /// A batch that cannot be split evenly.
-pub(super) fn indivisible(batch: i64, micro_batches: i64) -> Diagnostic {
-    let Problem { code, message, help, .. } = indivisible_batch(batch, micro_batches);
+pub(super) fn indivisible(batch: i64, micro_batches: i64, ranks: i64) -> Diagnostic {
+    let Problem { code, message, help, .. } = indivisible_batch(batch, micro_batches, ranks);
     help.into_iter().fold(Diagnostic::error(code, message), Diagnostic::help)
 }
 

@@ -151,6 +151,8 @@ pub enum ExprKind {
     Axis(u32),
     /// Position in [`super::builtins::WORDS`].
     Word(u32),
+    /// A collective with its arguments, by its row of [`super::builtins::collective`].
+    Collective(u32, Vec<Option<Expr>>),
     /// A class or a `type`, as an argument of `.only`, `.except` and `.is`.
     Class(Want),
     List(Vec<Expr>),

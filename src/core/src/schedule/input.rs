@@ -1,5 +1,6 @@
 //! Batch and sequence: from the schedule or the command line, against what the model accepts.
 
+use super::ModelPath;
 use super::expand::Expander;
 use super::hir::Entry;
 use super::number::Number;
@@ -18,6 +19,24 @@ pub fn sizes(expander: &mut Expander) -> Option<InputSizes> {
     let batch = legal_size(expander, "batch", batch, &legal, legal.batch);
     let seq = legal_size(expander, "seq", seq, &legal, legal.seq);
     Some(InputSizes { batch: batch?.unwrap_or(1), seq: seq? })
+}
+
+/// Warns of inputs that make no difference. `named` is the schedule's model.
+pub fn ignored(expander: &mut Expander, named: Option<ModelPath>) {
+    let Some(model) = expander.model else { return };
+    let names: Vec<String> = model.unused_inputs().iter().map(|input| format!("`{}`", input.name)).collect();
+    let subject = match names.as_slice() {
+        [] => return,
+        [one] => format!("the input {one}"),
+        all => format!("the inputs {}", all.join(", ")),
+    };
+    let diagnostic = Diagnostic::warning(Code::IgnoredInput, format!("nothing in the model reads {subject}"))
+        .note("an export ignores an input that was the same tensor as another one")
+        .help("export again with distinct tensors, as `examples/gpt2/export.py` does");
+    expander.report.push(match named {
+        Some(named) => diagnostic.primary(named.span, "exported without it"),
+        None => diagnostic,
+    });
 }
 
 /// The command line's size, else the schedule's; `Err` where that has an error.
@@ -68,7 +87,7 @@ fn legal_size(
                 let diagnostic = Diagnostic::error(Code::IllegalSize, message);
                 let diagnostic = match span {
                     Some(span) => diagnostic.primary(span, "not accepted"),
-                    None => diagnostic,
+                    None => diagnostic.note(format!("`--{name} {size}` asks for it")),
                 };
                 expander.report.push(diagnostic.help(format!("legal here: {legal}")));
                 None

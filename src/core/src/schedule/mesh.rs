@@ -3,6 +3,7 @@
 use super::expand::Expander;
 use super::hir::AxisSize;
 use super::number::Number;
+use crate::compile::MeshAxis;
 use slapo_syntax::{Code, Diagnostic, Span};
 
 /// The devices as a grid; outermost axis first.
@@ -24,6 +25,12 @@ impl Mesh {
     /// The number of ranks; 1 without axes.
     pub fn world(&self) -> i64 {
         self.axes.iter().fold(1, |world: i64, axis| world.saturating_mul(axis.size))
+    }
+
+    /// What the compiler needs of it.
+    pub(super) fn effects(&self) -> Vec<MeshAxis> {
+        let axes = self.axes.iter().map(|axis| MeshAxis { name: axis.name.clone(), size: axis.size.max(1) });
+        axes.collect()
     }
 
     pub fn axis(&self, name: &str) -> Option<&Axis> {

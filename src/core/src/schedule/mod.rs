@@ -9,9 +9,11 @@ mod expand;
 mod faults;
 mod hir;
 mod input;
+mod layouts;
 mod mesh;
 mod nearest;
 mod number;
+mod points;
 mod replay;
 mod report;
 mod resolve;
@@ -21,11 +23,13 @@ mod steps;
 mod types;
 mod value;
 
-pub use faults::{bind_diagnostic, fault_diagnostic, import_diagnostic};
+pub use faults::{bind_diagnostic, fault_diagnostic, fault_diagnostics, import_diagnostic};
 pub use mesh::{Axis, Mesh};
 pub use number::{ArithmeticError, Number};
+pub use points::{Point, Port, Ports};
 pub use replay::{Recorded, ReplayError, replay};
-pub use select::{Place, Point, Port};
+pub use select::Place;
+pub(crate) use select::{dimension, dimensions};
 pub use steps::{Argument, Chain, Frame, FrameKind, Site, Step, Target, to_json};
 pub use types::{Kind, Want};
 
@@ -146,6 +150,7 @@ fn checked(
     mesh::mesh(&mut expander);
     expander.all_globals();
     let sizes = input::sizes(&mut expander);
+    input::ignored(&mut expander, head(parse).model);
     expander.entry(sizes);
     expander.micro_batches();
     let Expander { report, mesh, state, skipped, .. } = expander;

@@ -1,13 +1,15 @@
 //! Steps that were written down, applied again: without the schedule, but with every check.
 
+use super::points::Ports;
 use super::select::Place;
 use super::steps::{Argument, Chain, Site, Step, Target};
-use crate::compile::Effects;
+use crate::compile::{Effects, MeshAxis};
 use crate::primitives::{self, Refusal, State};
 use serde::Deserialize;
 use slapo_model::{InputSizes, Model};
 use slapo_syntax::{FileId, Span};
 use std::fmt;
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// What replaying needs of a step.
@@ -43,10 +45,10 @@ pub enum ReplayError {
     },
 }
 
-/// Applies steps written by [`super::to_json`] to `model`, checking each as if a schedule asked for it.
-pub fn replay(json: &str, model: &Model, sizes: Option<InputSizes>) -> Result<Effects, ReplayError> {
+/// Applies steps written by [`super::to_json`] to `model` on a mesh of `axes`, checking each as if a schedule asked for it.
+pub fn replay(json: &str, model: &Model, sizes: Option<InputSizes>, axes: &[MeshAxis]) -> Result<Effects, ReplayError> {
     let recorded: Vec<Recorded> = serde_json::from_str(json).map_err(|e| ReplayError::Json(e.to_string()))?;
-    let mut state = State::new(model, sizes);
+    let mut state = State::new(Rc::new(Ports::new(model)), sizes, axes.to_vec());
     for step in recorded {
         let step = restored(step, &state)?;
         (step.primitive.check)(&state, &step).map_err(|refusal| {
@@ -64,7 +66,9 @@ fn restored(recorded: Recorded, state: &State) -> Result<Step, ReplayError> {
     let Some(primitive) = primitives::find(&name) else {
         return Err(ReplayError::Primitive { step: id, name });
     };
-    let Some(place) = Place::at(state.model, &path).filter(|place| primitive.receiver.takes(*place)) else {
+    let point = state.ports.at(&path);
+    let place = point.map(|point| point.of).or_else(|| Place::at(state.model, &path));
+    let Some(place) = place.filter(|place| primitive.receiver.takes(*place, point.is_some())) else {
         return Err(ReplayError::Target { step: id, path });
     };
     let mut given = Vec::new();
@@ -79,7 +83,7 @@ fn restored(recorded: Recorded, state: &State) -> Result<Step, ReplayError> {
         return Err(ReplayError::Argument { step: id, name: name.clone() });
     }
     let site = Site { span: Span::new(FileId(u32::MAX), 0, 0), file: Arc::from("steps"), line: id, column: 1 };
-    Ok(Step { id, primitive, target: Target { place, path }, args: given, site, chain: Chain::default() })
+    Ok(Step { id, primitive, target: Target { place, point, path }, args: given, site, chain: Chain::default() })
 }
 
 impl fmt::Display for ReplayError {

@@ -1,7 +1,11 @@
 //! Diagnostics on their way to the user: one mistake is said once, in the order of the schedule's lines.
 
-use slapo_syntax::{Code, Diagnostic, FileId, Span};
+use super::steps::{Chain, FrameKind};
+use slapo_syntax::{Code, Diagnostic, FileId, Label, Span};
 use std::collections::BTreeMap;
+
+/// Calls and loops that a message mentions.
+const MOST_FRAMES: usize = 3;
 
 #[derive(Debug, Default)]
 pub struct Report {
@@ -46,4 +50,33 @@ impl Report {
 fn position(diagnostic: &Diagnostic, file: FileId) -> u32 {
     let labels = diagnostic.primary.iter().chain(&diagnostic.secondary);
     labels.map(|label| label.span).find(|span| span.file == file).map_or(u32::MAX, |span| span.start)
+}
+
+/// Moves the primary label to the user's file, and adds the calls and iterations around it.
+pub fn located(mut diagnostic: Diagnostic, chain: &Chain, user: FileId) -> Diagnostic {
+    let Some(primary) = diagnostic.primary.clone() else { return diagnostic };
+    let mut calls = Vec::new();
+    let mut turns = Vec::new();
+    for frame in chain.frames() {
+        match &frame.kind {
+            FrameKind::Call { schedule } if frame.site.span != primary.span => {
+                calls.push((frame.site.span, format!("in this call of `{schedule}`")));
+            }
+            FrameKind::Call { .. } => {}
+            FrameKind::Iteration { variable, value } => turns.push(format!("`{variable}` is {value} here")),
+        }
+    }
+    if primary.span.file != user {
+        let at = calls.iter().position(|(span, _)| span.file == user);
+        if let Some(at) = at {
+            let (span, text) = calls.remove(at);
+            diagnostic.primary = Some(Label { span, text });
+            diagnostic.secondary.insert(0, primary);
+        }
+    }
+    for (span, text) in calls.into_iter().take(MOST_FRAMES) {
+        diagnostic = diagnostic.secondary(span, text);
+    }
+    diagnostic.notes.extend(turns.into_iter().take(MOST_FRAMES));
+    diagnostic
 }

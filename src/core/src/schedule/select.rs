@@ -1,14 +1,11 @@
-//! Paths on a model: what a name, a wildcard or a point leads to.
+//! Paths on a model: what a name or a wildcard leads to.
 //!
 //! Everything here is a question to the [`Model`]; messages are made where the schedule's text is known. Read [`Place`]
 //! first.
 
-use super::builtins::WORDS;
 use super::roles::{is_class, roles};
 use super::types::{Kind, PlaceKind, Structure, Want};
-use slapo_model::regions::{Regions, calls};
-use slapo_model::sym::Size;
-use slapo_model::{BufferId, Def, Model, ModuleId, ParameterId, ValueId};
+use slapo_model::{BufferId, Model, ModuleId, ParameterId};
 use std::collections::BTreeSet;
 
 /// One thing that a path leads to. A tied parameter is another place under each of its names.
@@ -34,25 +31,6 @@ pub enum Identity {
     Module(ModuleId),
     Parameter(ParameterId),
     Buffer(BufferId),
-}
-
-/// A use of a value: on the border of a module, or of a parameter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Point {
-    pub of: Place,
-    pub port: Port,
-    /// The gradient there instead of the value.
-    pub is_gradient: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Port {
-    /// A value that enters the module, in order of first use.
-    Input(u32),
-    /// A value that leaves it, in order of definition.
-    Output(u32),
-    /// A parameter itself.
-    Value,
 }
 
 impl Place {
@@ -215,33 +193,6 @@ pub struct Selector<'m> {
     pub model: &'m Model,
     /// Position of every module in the model's order.
     rank: Vec<u32>,
-    /// Made when first needed, as is the next.
-    regions: Option<Regions<'m, Size>>,
-    /// By value: floating and dependent on a parameter.
-    differentiable: Option<Vec<bool>>,
-}
-
-/// Why a point does not exist.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NoPort {
-    /// The module is never called.
-    NeverRuns,
-    /// No value that a gradient flows through crosses the border.
-    None,
-    /// Several do; their names.
-    Several(Vec<String>),
-    /// There are only so many.
-    Number(usize),
-    /// No value of that name; those there are.
-    Name(Vec<String>),
-}
-
-/// How a port is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PortName<'a> {
-    Only,
-    Number(u32),
-    Named(&'a str),
 }
 
 impl<'m> Selector<'m> {
@@ -252,7 +203,7 @@ impl<'m> Selector<'m> {
                 rank[id.0 as usize] = i as u32;
             }
         }
-        Selector { model, rank, regions: None, differentiable: None }
+        Selector { model, rank }
     }
 
     /// Sorts into the model's order; a module, and a parameter under one of its names, is left only once.
@@ -278,58 +229,41 @@ impl<'m> Selector<'m> {
         let names = self.model.modules.iter().map(|module| module.short_class());
         names.filter(|name| !name.is_empty() && seen.insert(*name)).collect()
     }
-
-    /// A port on the border of a module, in its first call.
-    pub fn port(&mut self, module: ModuleId, is_input: bool, name: PortName) -> Result<Port, NoPort> {
-        let model = self.model;
-        let graph = &model.graph;
-        let regions = self.regions.get_or_insert_with(|| Regions::new(graph, model));
-        let region = match calls(model, module).first() {
-            Some(scope) => regions.call(*scope),
-            None => regions.module(module),
-        };
-        if region.nodes.is_empty() {
-            return Err(NoPort::NeverRuns);
-        }
-        let values = if is_input { region.live_in } else { region.live_out };
-        let shown = |ids: &[ValueId]| ids.iter().map(|id| graph.value(*id).name.clone()).collect::<Vec<_>>();
-        let at = match name {
-            PortName::Number(at) if (at as usize) < values.len() => at as usize,
-            PortName::Number(_) => return Err(NoPort::Number(values.len())),
-            PortName::Named(name) => {
-                let at = values.iter().position(|id| graph.value(*id).name == name);
-                at.ok_or_else(|| NoPort::Name(shown(&values)))?
-            }
-            PortName::Only => {
-                let differentiable = self.differentiable.get_or_insert_with(|| differentiable(model));
-                let open: Vec<ValueId> = values.iter().copied().filter(|id| differentiable[id.0 as usize]).collect();
-                match open.as_slice() {
-                    [] => return Err(NoPort::None),
-                    [one] => values.iter().position(|id| id == one).unwrap_or_default(),
-                    several => return Err(NoPort::Several(shown(several))),
-                }
-            }
-        };
-        Ok(if is_input { Port::Input(at as u32) } else { Port::Output(at as u32) })
-    }
 }
 
-/// Values that a gradient flows through.
-fn differentiable(model: &Model) -> Vec<bool> {
-    let graph = &model.graph;
-    let mut flows: Vec<bool> = graph.values.iter().map(|value| matches!(value.def, Def::Parameter(_))).collect();
-    for node in &graph.nodes {
-        if node.reads().any(|id| flows[id.0 as usize]) {
-            for out in node.outs.iter().flatten() {
-                flows[out.0 as usize] = graph.ty(*out).dtype.is_float();
-            }
-        }
-    }
-    flows
-}
-
-/// The dimension that a word or number names in a shape of `rank` dimensions.
-pub fn dimension(roles: &[&str], rank: usize, word: u32) -> Option<usize> {
-    let name = WORDS.get(word as usize)?.name;
+/// The dimension that a role names in a shape of `rank` dimensions.
+pub fn dimension(roles: &[&str], rank: usize, name: &str) -> Option<usize> {
     roles.iter().position(|role| *role == name).filter(|dim| *dim < rank)
+}
+
+/// What can be asked for: ``its dimensions are `out` (96), `in` (32)``
+pub fn dimensions(roles: &[&str], shape: &[i64]) -> String {
+    let named = shape.iter().enumerate().map(|(at, size)| match roles.get(at) {
+        Some(role) => format!("`{role}` ({size})"),
+        None => format!("`{at}` ({size})"),
+    });
+    let named: Vec<String> = named.collect();
+    match named.is_empty() {
+        true => "it has no dimensions".to_string(),
+        false => format!("its dimensions are {}", named.join(", ")),
+    }
+}
+
+/// A full dotted path as a schedule writes it: `m.transformer.h[0].mlp` for `transformer.h.0.mlp`.
+pub fn selector(model: &Model, path: &str) -> String {
+    let mut out = "m".to_string();
+    let mut above = "";
+    for name in path.split('.').filter(|name| !name.is_empty()) {
+        let here = &path[..name.as_ptr() as usize - path.as_ptr() as usize + name.len()];
+        let siblings = model.find(above).map(|id| model.module(id).children.as_slice()).unwrap_or_default();
+        let position = siblings.iter().position(|child| model.module(*child).path == here);
+        let is_plain = name.chars().all(|c| c.is_alphanumeric() || c == '_');
+        out += &match position {
+            Some(at) if name.parse() == Ok(at) => format!("[{at}]"),
+            _ if is_plain => format!(".{name}"),
+            _ => format!("[{name:?}]"),
+        };
+        above = here;
+    }
+    out
 }

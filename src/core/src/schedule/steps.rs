@@ -4,6 +4,7 @@
 //! without the schedule; every later change of the graph carries the id of its step. Read `Step` first.
 
 use super::number::Number;
+use super::points::Point;
 use super::select::Place;
 use crate::primitives::Primitive;
 use serde::ser::{SerializeSeq, SerializeStruct};
@@ -32,7 +33,9 @@ pub struct Step {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     pub place: Place,
-    /// Dotted, as the schedule reached it; empty for the model itself.
+    /// Where the step is about a value at that place.
+    pub point: Option<Point>,
+    /// Dotted, as the schedule reached it; empty for the model itself. A point reads `transformer.wte.output()`.
     pub path: String,
 }
 
@@ -46,6 +49,8 @@ pub enum Argument {
     Text(String),
     /// A built-in word such as `bf16`.
     Word(String),
+    /// A built-in word with what it was given: `reduce_scatter(seq)`.
+    Call(String, Vec<(String, Argument)>),
     /// An axis by its name.
     Axis(String),
     /// A part of the model by its path.
@@ -164,6 +169,14 @@ impl fmt::Display for Argument {
             Argument::Bool(value) => write!(f, "{value}"),
             Argument::Text(value) => write!(f, "{value:?}"),
             Argument::Word(value) | Argument::Axis(value) | Argument::Path(value) => f.write_str(value),
+            Argument::Call(name, args) => {
+                let show = |(name, value): &(String, Argument)| match name.as_str() {
+                    "groups" => format!("groups: {value}"),
+                    _ => value.to_string(),
+                };
+                let shown: Vec<String> = args.iter().map(show).collect();
+                write!(f, "{name}({})", shown.join(", "))
+            }
             Argument::List(values) => {
                 let shown: Vec<String> = values.iter().map(Argument::to_string).collect();
                 write!(f, "[{}]", shown.join(", "))

@@ -81,6 +81,8 @@ pub enum Kind {
     Text,
     DType,
     Order,
+    /// `all_reduce`, `reduce_scatter(seq)` and their kin.
+    Collective,
     /// A number or a list of section sizes.
     Groups,
     /// A number, a string or a truth value.
@@ -141,6 +143,7 @@ impl Kind {
             Kind::Text => Ty::Text,
             Kind::DType => Ty::Word(WordKind::DType),
             Kind::Order => Ty::Word(WordKind::Order),
+            Kind::Collective => Ty::Word(WordKind::Collective),
             // Either of two types: nothing but passing on makes sense of them.
             Kind::Dim | Kind::Groups | Kind::Scalar | Kind::Unknown => Ty::Any,
         }
@@ -158,6 +161,7 @@ impl Kind {
             (Kind::Bool, Ty::Bool) | (Kind::Text, Ty::Text) => true,
             (Kind::Scalar, Ty::Number | Ty::Axis | Ty::Bool | Ty::Text) => true,
             (Kind::DType, Ty::Word(WordKind::DType)) | (Kind::Order, Ty::Word(WordKind::Order)) => true,
+            (Kind::Collective, Ty::Word(WordKind::Collective)) => true,
             _ => false,
         }
     }
@@ -207,7 +211,8 @@ impl Want {
             (Argument::Number(_), Kind::Float | Kind::Scalar) => true,
             (Argument::Bool(_), Kind::Bool | Kind::Scalar) => true,
             (Argument::Text(_), Kind::Text | Kind::Scalar) => true,
-            (Argument::Word(_), Kind::Dim | Kind::DType | Kind::Order) => true,
+            (Argument::Word(_), Kind::Dim | Kind::DType | Kind::Order | Kind::Collective) => true,
+            (Argument::Call(..), Kind::Collective) => true,
             (Argument::Axis(_), Kind::Axis) => true,
             (Argument::Path(_), kind) => kind.is_place(),
             _ => false,
@@ -322,6 +327,7 @@ impl fmt::Display for Want {
             Kind::Text => ("a string", "strings"),
             Kind::DType => ("an element type", "element types"),
             Kind::Order => ("a pipeline order", "pipeline orders"),
+            Kind::Collective => ("a collective", "collectives"),
             Kind::Groups => ("a number of groups or a list of section sizes", "groups"),
             Kind::Unknown => ("a value", "values"),
             Kind::Scalar => ("a number, a string or a truth value", "numbers, strings or truth values"),

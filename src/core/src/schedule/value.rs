@@ -2,7 +2,9 @@
 
 use super::builtins::WORDS;
 use super::number::Number;
-use super::select::{Place, Point, Port};
+use super::points::{Point, Port};
+use super::select::Place;
+use super::steps::Argument;
 use super::types::Want;
 use slapo_model::Model;
 use slapo_syntax::Span;
@@ -21,6 +23,8 @@ pub enum Value {
     /// Position in the mesh.
     Axis(u32),
     Word(u32),
+    /// With its arguments; an [`Argument::Call`].
+    Collective(Rc<Argument>),
     Class(Rc<Want>),
     List(Rc<Vec<Value>>),
 }
@@ -74,6 +78,7 @@ impl Value {
             }
             Value::Axis(axis) => axes.get(*axis as usize).map(|axis| axis.name.clone()).unwrap_or_default(),
             Value::Word(word) => WORDS.get(*word as usize).map_or("", |word| word.name).to_string(),
+            Value::Collective(call) => call.to_string(),
             Value::Class(want) => want.to_string(),
             Value::List(list) => {
                 let show = |value: &Value| match value {

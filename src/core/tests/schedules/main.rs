@@ -2,6 +2,7 @@
 
 mod expansion;
 mod faults;
+mod layouts;
 mod pages;
 mod robust;
 mod steps;

@@ -50,7 +50,7 @@ fn replay_gives_equal_effects() {
     let run = run("list", SCHEDULE);
     let model = run.model.as_deref().unwrap();
     let json = to_json(&run.checked.steps).unwrap();
-    assert_eq!(replay(&json, model, run.checked.sizes), Ok(run.checked.effects.clone()));
+    assert_eq!(replay(&json, model, run.checked.sizes, &run.checked.effects.axes), Ok(run.checked.effects.clone()));
     assert_eq!(run.checked.effects.frozen.len(), 4);
     assert_eq!(run.checked.effects.checkpoints.len(), 2);
     assert_eq!(run.checked.effects.micro_batches, 4);
@@ -64,7 +64,7 @@ fn replay_refuses_what_does_not_fit() {
         format!(r#"[{{"id": 7, "primitive": "{primitive}", "target": "{target}", "args": [{args}]}}]"#)
     };
     let sizes = slapo_model::InputSizes { batch: 8, seq: Some(64) };
-    let refused = |json: String| replay(&json, &model, Some(sizes)).unwrap_err();
+    let refused = |json: String| replay(&json, &model, Some(sizes), &[]).unwrap_err();
     let name = || "steps".to_string();
     assert!(matches!(refused("[{]".into()), ReplayError::Json(_)));
     assert_eq!(refused(step("thaw", "", "")), ReplayError::Primitive { step: 7, name: "thaw".into() });

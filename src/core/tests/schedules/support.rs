@@ -1,7 +1,7 @@
 //! What these tests share: models by name, a run of the checker as the command line would do it, rendering.
 
 use slapo_core::compile::{Options, compile};
-use slapo_core::schedule::{Checked, Overrides, check, fault_diagnostic, head, import_diagnostic};
+use slapo_core::schedule::{Checked, Overrides, check, fault_diagnostics, head, import_diagnostic};
 use slapo_model::Model;
 use slapo_syntax::{Diagnostic, FileId, Parse, Severity, SourceMap, parse};
 use std::collections::BTreeMap;
@@ -91,8 +91,7 @@ impl Run {
             return self;
         };
         if let Err(faults) = compile(model, &sizes, &self.checked.effects, &Options::default()) {
-            let faults = faults.iter().map(|fault| fault_diagnostic(fault, model, &self.checked));
-            self.diagnostics.extend(faults);
+            self.diagnostics.extend(fault_diagnostics(&faults, model, &self.checked));
         }
         self
     }

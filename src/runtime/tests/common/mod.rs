@@ -20,6 +20,8 @@ impl Build {
             fingerprint: Fingerprint::default(),
             seed: 7,
             micro_batches: 1,
+            mesh: Vec::new(),
+            coordinates: Vec::new(),
             origins: vec![Origin { module: "net.layer".to_owned(), source: Some("net.py:12".to_owned()) }],
             globals: Vec::new(),
             locals: Vec::new(),

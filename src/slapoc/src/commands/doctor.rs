@@ -72,8 +72,10 @@ pub fn run(args: &Doctor, out: &Output) -> Result<Exit> {
         machine: machine(),
         cache: cache(),
     };
-    if args.json || out.is_json() {
-        let json = serde_json::to_string_pretty(&health).context("write JSON")?;
+    if out.is_json() {
+        out.record("doctor", &health)?;
+    } else if args.json {
+        let json = serde_json::to_string_pretty(&health).unexpected("write JSON")?;
         out.result(&format!("{json}\n"))?;
     } else {
         out.result(&text(&health))?;

@@ -4,7 +4,7 @@ use crate::args::Explain;
 use crate::failure::{Exit, Failure, Result};
 use crate::output::Output;
 use serde::Serialize;
-use slapo_core::primitives::{self, Primitive};
+use slapo_core::primitives::{self, Class, Primitive};
 use slapo_syntax::Code;
 use std::fmt::Write;
 
@@ -35,7 +35,7 @@ pub fn run(args: &Explain, out: &Output) -> Result<Exit> {
 
 fn page(topic: &str) -> Option<Page> {
     if let Some(code) = Code::parse(topic) {
-        let text = ended(code.page());
+        let text = ended(&for_people(code.page()));
         return Some(Page { topic: code.id().to_owned(), title: code.title().to_owned(), text });
     }
     let primitive = primitives::find(topic)?;
@@ -43,15 +43,51 @@ fn page(topic: &str) -> Option<Page> {
     Some(Page { topic: primitive.name.to_owned(), title: primitive.signature(), text })
 }
 
+/// Signature, meaning, example, arguments, what it does to numbers, and how it can go wrong.
 fn of_primitive(primitive: &Primitive) -> String {
     let mut text = format!("# `{}`\n\n{}\n", primitive.signature(), primitive.docs.trim_end());
     // Writing into a string cannot fail.
-    for (i, parameter) in primitive.params.iter().enumerate() {
-        let gap = if i == 0 { "\n" } else { "" };
-        let _ = writeln!(text, "{gap}* `{}`: {}", parameter.name, parameter.docs);
+    if !primitive.params.is_empty() {
+        text.push_str("\nArguments:\n\n");
     }
-    let _ = writeln!(text, "\nNumeric class: {}.", primitive.class.name());
+    for parameter in primitive.params {
+        let _ = writeln!(text, "* `{}`: {}", parameter.name, parameter.docs);
+    }
+    let class = primitive.class;
+    let _ = writeln!(text, "\nNumeric class: {}. {}.", class.name(), consequence(class));
+    text.push_str("\nErrors, each with a page of its own:\n\n");
+    for code in Code::ALL.iter().filter(|code| is_about(**code, primitive)) {
+        let _ = writeln!(text, "* {code}: {}", code.title());
+    }
     text
+}
+
+fn consequence(class: Class) -> &'static str {
+    match class {
+        Class::Exact => "The numbers are bit-equal to those without it",
+        Class::Reassociating => "Sums are taken in another order: the numbers agree up to rounding",
+        Class::Lossy => "The numbers are less precise than those without it",
+        Class::ChangesTraining => "It is another training than the one without it",
+    }
+}
+
+/// Whether a step of this primitive can give that error: any can be repeated, and pages on steps show the primitives that
+/// they are about.
+fn is_about(code: Code, primitive: &Primitive) -> bool {
+    const ON_STEPS: [&str; 5] = ["S04", "S05", "S06", "S07", "S08"];
+    let shows = || {
+        let fails = code.page().split("```slapo,fail").nth(1).and_then(|rest| rest.split("```").next());
+        fails.is_some_and(|example| example.contains(&format!(".{}(", primitive.name)))
+    };
+    // Behind S0650 are those of the `mesh` item.
+    let is_on_steps = ON_STEPS.contains(&code.family()) && !code.id().starts_with("S065");
+    code == Code::Repeated || code != Code::RequireFailed && is_on_steps && shows()
+}
+
+/// The marks of examples are for the tests that run them.
+fn for_people(page: &str) -> String {
+    let marks = [",fail\n", ",ok\n"];
+    marks.iter().fold(page.to_owned(), |page, mark| page.replace(mark, "\n"))
 }
 
 fn ended(text: &str) -> String {
@@ -71,7 +107,7 @@ fn list() -> String {
 }
 
 fn unknown(topic: &str) -> Box<Failure> {
-    let failure = Failure::not_done(format!("there is no code and no primitive `{topic}`"));
+    let failure = Failure::usage(format!("there is no code and no primitive `{topic}`"));
     let names: Vec<&str> = primitives::ALL.iter().map(|p| p.name).collect();
     failure
         .help(format!("primitives are {}", names.join(", ")))

@@ -5,6 +5,7 @@ use crate::failure::{Context, Exit, Failure, Result};
 use crate::load;
 use crate::output::Output;
 use slapo_model::inspect::{inspect, render, render_ports};
+use slapo_syntax::Code;
 
 pub fn run(args: &Inspect, out: &Output) -> Result<Exit> {
     let shown = args.model.display().to_string();
@@ -16,12 +17,14 @@ pub fn run(args: &Inspect, out: &Output) -> Result<Exit> {
         }
     };
     let info = inspect(&archive.model);
-    if args.json || out.is_json() {
-        let json = serde_json::to_string(&info).context("write the model as JSON")?;
+    if out.is_json() {
+        out.record("model", &info)?;
+    } else if args.json {
+        let json = serde_json::to_string(&info).unexpected("write the model as JSON")?;
         out.result(&format!("{json}\n"))?;
     } else if let Some(path) = &args.module {
         let none = || {
-            Failure::not_done(format!("`{shown}` has no module `{path}`"))
+            Failure::not_done(Code::NoSuchName, format!("`{shown}` has no module `{path}`"))
                 .help(format!("`slapoc inspect {shown}` lists them"))
         };
         out.result(&render_ports(&info, path).ok_or_else(none)?)?;

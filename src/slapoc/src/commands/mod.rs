@@ -7,16 +7,22 @@ pub mod explain;
 pub mod inspect;
 pub mod shell;
 pub mod train;
+pub mod verify;
 
 use crate::args::{Args, Command};
 use crate::failure::{Exit, Result};
 use crate::output::Output;
 
 pub fn run(args: &Args, out: &Output) -> Result<Exit> {
+    // These two print what other programs read, whatever the format of messages.
+    if !matches!(args.command, Command::Completions(_) | Command::Man) {
+        out.begin()?;
+    }
     match &args.command {
         Command::Check(args) => check::run(args, out),
         Command::Apply(args) => apply::run(args, out),
         Command::Train(args) => train::run(args, out),
+        Command::Verify(args) => verify::run(args, out),
         Command::Inspect(args) => inspect::run(args, out),
         Command::Explain(args) => explain::run(args, out),
         Command::Doctor(args) => doctor::run(args, out),

@@ -17,9 +17,9 @@ pub fn man(out: &Output) -> Result<Exit> {
     let mut command = Args::command();
     command.build();
     let mut pages = Vec::new();
-    clap_mangen::Man::new(command.clone()).render(&mut pages).context("write the manual")?;
+    clap_mangen::Man::new(command.clone()).render(&mut pages).unexpected("write the manual")?;
     for subcommand in command.get_subcommands() {
-        clap_mangen::Man::new(subcommand.clone()).render(&mut pages).context("write the manual")?;
+        clap_mangen::Man::new(subcommand.clone()).render(&mut pages).unexpected("write the manual")?;
     }
     out.result(&String::from_utf8_lossy(&pages))?;
     Ok(Exit::Done)

@@ -29,10 +29,12 @@ pub fn diagnostic(files: &SourceMap, diagnostic: &Diagnostic) -> String {
     line
 }
 
-pub fn failure(severity: Severity, failure: &Failure) -> String {
-    let more = failure.notes.iter().chain(&failure.helps).cloned();
-    let text: Vec<String> = [failure.message.clone()].into_iter().chain(more).collect();
-    format!("::{}::{}\n", command(severity), message(&text.join("\n")))
+pub fn failure(failure: &Failure) -> String {
+    let notes = failure.notes.iter().map(|note| format!("note: {note}"));
+    let helps = failure.helps.iter().map(|help| format!("help: {help}"));
+    let text: Vec<String> = [failure.message.clone()].into_iter().chain(notes).chain(helps).collect();
+    let title = failure.code.map(|code| format!(" title={code}")).unwrap_or_default();
+    format!("::{}{title}::{}\n", command(Severity::Error), message(&text.join("\n")))
 }
 
 fn command(severity: Severity) -> &'static str {

@@ -1,12 +1,13 @@
 //! Diagnostics as pictures of the source, drawn by ariadne. The only file that knows it.
 //!
-//! Spans are bytes. What ariadne would take for a line end but `SourceMap` does not, and what would steer a terminal, is
-//! replaced by something as wide before drawing. Lines of the model's own source are drawn as files of their own.
+//! Spans are bytes; ariadne is given characters, because it takes one for the other in the headings of further files. What
+//! it would take for a line end but `SourceMap` does not, and what would steer a terminal, is replaced by another character
+//! before drawing. Lines of the model's own source are drawn as files of their own.
 
-use super::{Style, bytes, printable, word};
+use super::{Style, bytes, kind, printable};
 use crate::failure::Failure;
 use ariadne::{Cache, Color, Config, IndexType, Label, LabelAttach, Report, ReportKind, Source};
-use slapo_syntax::{Applicability, Diagnostic, Fix, ModelExcerpt, Severity, SourceMap};
+use slapo_syntax::{Applicability, Diagnostic, Fix, ModelExcerpt, Severity, SourceMap, Span};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
@@ -16,6 +17,7 @@ const LONGEST_LINE: usize = 400;
 
 /// A file of the source map, or behind those a model excerpt.
 type Id = usize;
+/// In characters.
 type Area = (Id, Range<usize>);
 
 pub fn diagnostic(files: &SourceMap, diagnostic: &Diagnostic, style: Style) -> String {
@@ -24,8 +26,8 @@ pub fn diagnostic(files: &SourceMap, diagnostic: &Diagnostic, style: Style) -> S
 }
 
 /// A failure has no place in a schedule; it may have one in the model.
-pub fn failure(severity: Severity, failure: &Failure, style: Style) -> String {
-    let kind = style.severity(severity, word(severity));
+pub fn failure(failure: &Failure, style: Style) -> String {
+    let kind = style.severity(Severity::Error, &kind(Severity::Error, failure.code));
     let mut text = format!("{kind}: {}\n", style.bold(&printable(&failure.message)));
     if let Some(ModelExcerpt { file, line, source, .. }) = &failure.excerpt {
         text.push_str(&format!("  --> {file}:{line}\n"));
@@ -56,7 +58,7 @@ fn draw(files: &SourceMap, diagnostic: &Diagnostic, style: Style) -> Option<Stri
     let (first, _) = labels.first()?;
     let config = Config::default()
         .with_color(style.color)
-        .with_index_type(IndexType::Byte)
+        .with_index_type(IndexType::Char)
         .with_label_attach(LabelAttach::Start);
     let mut report = Report::build(ReportKind::Error, first.clone())
         .with_config(config)
@@ -82,33 +84,43 @@ fn draw(files: &SourceMap, diagnostic: &Diagnostic, style: Style) -> Option<Stri
 
 /// `error[S0601]: cannot split …`
 fn title(diagnostic: &Diagnostic, style: Style) -> String {
-    let kind = format!("{}[{}]", word(diagnostic.severity), diagnostic.code);
+    let kind = kind(diagnostic.severity, Some(diagnostic.code));
     let message = printable(&diagnostic.message).replace('\n', " ");
     format!("{}: {}", style.severity(diagnostic.severity, &kind), style.bold(&message))
 }
 
-/// The primary label first.
+/// The primary label first. They are drawn file by file and line by line, the primary label's file first.
 fn labels(files: &SourceMap, diagnostic: &Diagnostic, color: Color) -> Vec<(Area, Label<Area>)> {
-    let label = |area: Area, text: &str, color: Color, order: i32| {
-        let mut label = Label::new(area.clone()).with_color(color).with_order(order);
-        if !text.is_empty() {
-            label = label.with_message(printable(text));
-        }
-        (area, label)
-    };
     let own =
         diagnostic.primary.iter().map(|l| (l, color)).chain(diagnostic.secondary.iter().map(|l| (l, Color::Blue)));
-    let mut labels = Vec::new();
-    for (order, (l, color)) in own.enumerate() {
-        labels.push(label((l.span.file.0 as usize, bytes(files, l.span)), &l.text, color, order as i32));
-    }
+    let mut drawn: Vec<(Area, &str, Color)> =
+        own.map(|(l, color)| ((l.span.file.0 as usize, characters(files, l.span)), l.text.as_str(), color)).collect();
     let first_excerpt = files.files().count();
     for (i, excerpt) in diagnostic.excerpt.iter().enumerate() {
         let start = above(excerpt);
-        let area = (first_excerpt + i, start..start + excerpt.source.len());
-        labels.push(label(area, &excerpt.label, Color::Magenta, labels.len() as i32));
+        let area = (first_excerpt + i, start..start + excerpt.source.chars().count());
+        drawn.push((area, &excerpt.label, Color::Magenta));
     }
-    labels
+    let main = drawn.first().map(|((file, _), ..)| *file);
+    let spans: Vec<Span> = diagnostic.primary.iter().chain(&diagnostic.secondary).map(|l| l.span).collect();
+    let line = |at: usize| spans.get(at).map_or(0, |span| files.line_column(span.file, span.start).line);
+    let mut downwards: Vec<usize> = (0..drawn.len()).collect();
+    downwards.sort_by_key(|at| {
+        let file = drawn[*at].0.0;
+        (Some(file) != main, file, line(*at))
+    });
+    let order = |at: usize| downwards.iter().position(|other| *other == at).unwrap_or(at) as i32;
+    let label = |(at, (area, text, color)): (usize, (Area, &str, Color))| {
+        let label = Label::new(area.clone()).with_color(color).with_order(order(at));
+        (area, if text.is_empty() { label } else { label.with_message(printable(text)) })
+    };
+    drawn.into_iter().enumerate().map(label).collect()
+}
+
+fn characters(files: &SourceMap, span: Span) -> Range<usize> {
+    let (text, range) = (files.text(span.file), bytes(files, span));
+    let before = text[..range.start].chars().count();
+    before..before + text[range].chars().count()
 }
 
 /// The fix's title, and its first line as it would be.
@@ -150,7 +162,7 @@ fn list(files: &SourceMap, diagnostic: &Diagnostic, style: Style) -> String {
     text
 }
 
-/// Empty lines drawn above a model's line, so that it gets its number: bytes before it.
+/// Empty lines drawn above a model's line, so that it gets its number: characters before it.
 fn above(excerpt: &ModelExcerpt) -> usize {
     const MOST: u32 = 1 << 20;
     excerpt.line.saturating_sub(1).min(MOST) as usize
@@ -197,18 +209,14 @@ impl Cache<Id> for Sources<'_> {
     }
 }
 
-/// The text with as many bytes, only `\n` ending lines, and no control characters.
+/// The text with as many characters, only `\n` ending lines, and no control characters.
 fn drawable(text: &str, one_line: bool) -> String {
     let carriage_return_before_line_end = |at: usize| text[at..].starts_with("\r\n");
     text.char_indices()
         .map(|(at, c)| match c {
             '\n' | '\t' if !one_line => c,
             '\r' if carriage_return_before_line_end(at) => ' ',
-            c if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') => match c.len_utf8() {
-                1 => '?',
-                2 => '\u{a0}',
-                _ => '\u{2007}',
-            },
+            c if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') => '?',
             c => c,
         })
         .collect()
@@ -219,10 +227,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn drawable_text_keeps_its_bytes() {
+    fn drawable_text_keeps_its_characters() {
         let text = "a\x1b[31m\u{85}\u{2028}\r\nb\r\u{b}é\t";
         let drawn = drawable(text, false);
-        assert_eq!(drawn.len(), text.len());
+        assert_eq!(drawn.chars().count(), text.chars().count());
         assert_eq!(drawn.matches('\n').count(), 1);
         assert!(!drawn.contains(['\x1b', '\r', '\u{85}', '\u{2028}', '\u{b}']));
     }

@@ -5,12 +5,12 @@
 use super::{Style, human};
 use crate::failure::Failure;
 use serde::Serialize;
-use slapo_syntax::{Applicability, Diagnostic, Fix, Label, ModelExcerpt, Severity, SourceMap, Span};
+use slapo_syntax::{Applicability, Code, Diagnostic, Fix, Label, ModelExcerpt, Severity, SourceMap, Span};
 
 #[derive(Serialize)]
 pub struct Record<'a> {
     severity: &'static str,
-    /// Absent where the job could not be done for a reason outside of any schedule.
+    /// Absent for mistakes in the command itself.
     code: Option<&'static str>,
     title: Option<&'static str>,
     message: &'a str,
@@ -82,18 +82,18 @@ pub fn diagnostic<'a>(files: &'a SourceMap, diagnostic: &'a Diagnostic) -> Recor
     }
 }
 
-pub fn failure(severity: Severity, failure: &Failure) -> Record<'_> {
+pub fn failure(failure: &Failure) -> Record<'_> {
     Record {
-        severity: super::word(severity),
-        code: None,
-        title: None,
+        severity: super::word(Severity::Error),
+        code: failure.code.map(Code::id),
+        title: failure.code.map(Code::title),
         message: &failure.message,
         labels: Vec::new(),
         model: failure.excerpt.iter().map(model).collect(),
         notes: &failure.notes,
         helps: &failure.helps,
         fixes: Vec::new(),
-        rendered: human::failure(severity, failure, Style { color: false }),
+        rendered: human::failure(failure, Style { color: false }),
     }
 }
 

@@ -8,7 +8,7 @@ pub mod human;
 pub mod json;
 pub mod short;
 
-use slapo_syntax::{Diagnostic, Severity, SourceMap, Span};
+use slapo_syntax::{Code, Severity, SourceMap, Span};
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -44,28 +44,48 @@ fn word(severity: Severity) -> &'static str {
     }
 }
 
-/// `2 errors, 1 warning`, and where to read on; nothing for nothing.
-pub fn closing(diagnostics: &[&Diagnostic], style: Style) -> Option<String> {
-    let count = |severity| diagnostics.iter().filter(|d| d.severity == severity).count();
-    let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
-    let counts = [(errors, Severity::Error), (warnings, Severity::Warning)];
-    let parts: Vec<String> = counts
-        .iter()
-        .filter(|(count, _)| *count > 0)
-        .map(|(count, severity)| style.severity(*severity, &counted(*count, word(*severity))))
-        .collect();
-    if parts.is_empty() {
-        return None;
+/// `error[S0601]`, `error`
+fn kind(severity: Severity, code: Option<Code>) -> String {
+    match code {
+        Some(code) => format!("{}[{code}]", word(severity)),
+        None => word(severity).to_owned(),
     }
-    let mut codes: Vec<&str> =
-        diagnostics.iter().filter(|d| d.severity < Severity::Note).map(|d| d.code.id()).collect();
-    codes.dedup();
-    let first = codes.first()?;
-    let more = match codes.len() {
-        1 => format!("`slapoc explain {first}` says more"),
-        _ => format!("`slapoc explain {first}` says more about the first"),
-    };
-    Some(format!("{}; {more}", parts.join(", ")))
+}
+
+/// How much was found, and where to read on.
+#[derive(Debug, Default)]
+pub struct Tally {
+    errors: usize,
+    warnings: usize,
+    /// Of errors and warnings, in the order in which they were shown.
+    first: Option<Code>,
+    is_one_kind: bool,
+}
+
+impl Tally {
+    pub fn add(&mut self, severity: Severity, code: Code) {
+        match severity {
+            Severity::Error => self.errors += 1,
+            Severity::Warning => self.warnings += 1,
+            Severity::Note => return,
+        }
+        self.is_one_kind = self.first.is_none_or(|first| self.is_one_kind && first == code);
+        self.first.get_or_insert(code);
+    }
+
+    /// `2 errors, 1 warning in 2 of 9 schedules; …`; nothing for nothing.
+    pub fn closing(&self, among: Option<(usize, usize)>, style: Style) -> Option<String> {
+        let first = self.first?;
+        let counts = [(self.errors, Severity::Error), (self.warnings, Severity::Warning)];
+        let parts: Vec<String> = counts
+            .iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, severity)| style.severity(*severity, &counted(*count, word(*severity))))
+            .collect();
+        let among = among.map(|(with, of)| format!(" in {with} of {}", counted(of, "schedule"))).unwrap_or_default();
+        let more = if self.is_one_kind { "" } else { " about the first" };
+        Some(format!("{}{among}; `slapoc explain {first}` says more{more}", parts.join(", ")))
+    }
 }
 
 /// `1 error`, `2 errors`

@@ -1,7 +1,7 @@
 //! Diagnostics in one line each: `gpt2.slapo:12:9: error[S0601]: …`. The only file that knows codespan-reporting's
 //! terminal half.
 
-use super::{bytes, printable, word};
+use super::{bytes, kind, printable};
 use crate::failure::Failure;
 use codespan_reporting::diagnostic::{self as codespan, Label};
 use codespan_reporting::term::{Config, DisplayStyle, emit_into_string};
@@ -13,8 +13,8 @@ pub fn diagnostic(files: &SourceMap, diagnostic: &Diagnostic) -> String {
     emit_into_string(&config, files, &converted(files, diagnostic)).unwrap_or_default()
 }
 
-pub fn failure(severity: Severity, failure: &Failure) -> String {
-    format!("{}: {}\n", word(severity), printable(&failure.message))
+pub fn failure(failure: &Failure) -> String {
+    format!("{}: {}\n", kind(Severity::Error, failure.code), printable(&failure.message))
 }
 
 fn converted(files: &SourceMap, diagnostic: &Diagnostic) -> codespan::Diagnostic<FileId> {

@@ -77,8 +77,8 @@ fn summary(text: &mut String, report: &Report) -> Result {
         _ => writeln!(text, "              no step names {}:{}", counted(untouched.count), names(untouched))?,
     }
     if report.micro_batches > 1 {
-        let rows = report.batch / i64::from(report.micro_batches);
-        writeln!(text, "batch         {} micro-batches of {rows} rows", report.micro_batches)?;
+        let rows = render::counted((report.batch / i64::from(report.micro_batches)) as usize, "row");
+        writeln!(text, "batch         {} micro-batches of {rows}", report.micro_batches)?;
     }
     if report.recomputed_operators > 0 {
         let of = report.forward_operators;

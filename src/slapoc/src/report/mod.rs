@@ -248,7 +248,7 @@ fn change(key: &Key, group: &Gathered, model: &Model, recomputed: &BTreeMap<u32,
         }
         "accumulate" => match first.arg("steps") {
             Some(slapo_core::schedule::Argument::Int(n)) if *n > 0 => {
-                format!("{n} micro-batches of {} rows", batch / n)
+                format!("{n} micro-batches of {}", crate::render::counted((batch / n) as usize, "row"))
             }
             _ => key.args.clone(),
         },

@@ -2,6 +2,7 @@
 
 use super::super::Skipped;
 use super::super::hir::{Call, Callee, Expr, ScheduleId};
+use super::super::points::Point;
 use super::super::select::Place;
 use super::super::steps::{Argument, FrameKind, Step, Target};
 use super::super::types::{Kind, Want};
@@ -30,12 +31,17 @@ impl<'a> Expander<'a> {
         call: &'a Call,
         is_tried: bool,
     ) -> Eval<()> {
-        let places = match self.tried(is_tried, false, call.span, |this| this.filled(receiver))? {
-            Some(Value::Place(place)) => vec![place],
-            Some(Value::Places(selection)) => selection.places.clone(),
-            Some(other) => return Err(self.unfit(&primitive.receiver.to_string(), &other, receiver.span)),
-            None => return Ok(()),
-        };
+        let on = |place: &Place| (*place, None);
+        let at = |point: &Point| (point.of, Some(*point));
+        let targets: Vec<(Place, Option<Point>)> =
+            match self.tried(is_tried, false, call.span, |this| this.filled(receiver))? {
+                Some(Value::Place(place)) => vec![on(&place)],
+                Some(Value::Places(selection)) => selection.places.iter().map(on).collect(),
+                Some(Value::Point(point)) => vec![at(&point)],
+                Some(Value::Points(points)) => points.iter().map(at).collect(),
+                Some(other) => return Err(self.unfit(&primitive.receiver.to_string(), &other, receiver.span)),
+                None => return Ok(()),
+            };
         let mut args = Vec::with_capacity(primitive.params.len());
         for (parameter, arg) in primitive.params.iter().zip(&call.args) {
             let value = match (arg, &parameter.default) {
@@ -54,11 +60,11 @@ impl<'a> Expander<'a> {
             }
             args.push((parameter.name, value));
         }
-        for place in places {
+        for target in targets {
             self.work(call.span)?;
             let args = args.clone();
             let stop = self
-                .tried(is_tried, false, call.span, |this| this.step(primitive, place, receiver.span, args, call.span));
+                .tried(is_tried, false, call.span, |this| this.step(primitive, target, receiver.span, args, call.span));
             match stop {
                 Ok(_) | Err(Stop::Reported) => {}
                 Err(stop) => return Err(stop),
@@ -70,20 +76,24 @@ impl<'a> Expander<'a> {
     fn step(
         &mut self,
         primitive: &'static Primitive,
-        place: Place,
+        (place, point): (Place, Option<Point>),
         receiver: Span,
         args: Vec<(&'static str, Argument)>,
         span: Span,
     ) -> Eval<()> {
         let model = self.model()?;
-        if !primitive.receiver.takes(place) {
-            return Err(self.wrong_target(primitive, place, receiver));
+        if !primitive.receiver.takes(place, point.is_some()) {
+            return Err(self.wrong_target(primitive, place, point.is_some(), receiver));
         }
         let site = self.site(span);
         let chain = self.chain.clone();
         let state = self.state.as_mut().ok_or(Stop::Reported)?;
         let id = state.steps.len() as u32 + 1;
-        let target = Target { place, path: place.path(model) };
+        let path = match &point {
+            Some(point) => state.ports.path(point),
+            None => place.path(model),
+        };
+        let target = Target { place, point, path };
         let step = Step { id, primitive, target, args, site, chain };
         match (primitive.check)(state, &step) {
             Ok(()) => {
@@ -94,20 +104,20 @@ impl<'a> Expander<'a> {
         }
     }
 
-    fn wrong_target(&mut self, primitive: &Primitive, place: Place, span: Span) -> Stop {
-        let message = format!(
-            "`{}` is asked of {}, but {} is {}",
-            primitive.name,
-            primitive.receiver,
-            self.path(place),
-            place.noun()
-        );
-        let diagnostic = Diagnostic::error(Code::WrongType, message).primary(span, place.noun());
+    fn wrong_target(&mut self, primitive: &Primitive, place: Place, is_point: bool, span: Span) -> Stop {
+        let noun = if is_point { "a point" } else { place.noun() };
+        let message =
+            format!("`{}` is asked of {}, but {} is {noun}", primitive.name, primitive.receiver, self.path(place),);
+        let diagnostic = Diagnostic::error(Code::WrongType, message).primary(span, noun);
         let names = self.model.map(|model| place.names(model)).unwrap_or_default();
         let diagnostic = match primitive.receiver {
             Receiver::Parameter if !names.is_empty() => {
                 diagnostic.help(format!("it has {}", super::super::nearest::some_of(names)))
             }
+            Receiver::Point if !is_point && place.module().is_some() => {
+                diagnostic.help("a point of it: `.input()`, `.output()`, or `.grad()` behind one of these")
+            }
+            Receiver::Point if !is_point => diagnostic.help("its gradient is a point: `.grad()`"),
             _ => diagnostic,
         };
         self.fail(diagnostic)

@@ -1,6 +1,7 @@
 //! Values given where a type is declared.
 
-use super::super::builtins::WORDS;
+use super::super::builtins::{WORDS, collective};
+use super::super::hir::Expr;
 use super::super::select::Place;
 use super::super::steps::Argument;
 use super::super::types::{Kind, Want};
@@ -8,6 +9,7 @@ use super::super::value::Value;
 use super::{Eval, Expander, Stop, list};
 use slapo_model::Model;
 use slapo_syntax::{Code, Diagnostic, Span};
+use std::rc::Rc;
 
 impl Expander<'_> {
     /// The value as its parameter takes it: lists of modules as selections, axes as numbers where one is wanted.
@@ -34,7 +36,8 @@ impl Expander<'_> {
             (Kind::Point, Value::Point(_)) | (Kind::Axis, Value::Axis(_)) => Ok(value),
             (Kind::Float | Kind::Scalar | Kind::Dim | Kind::Groups, Value::Number(_)) => Ok(value),
             (Kind::Bool | Kind::Scalar, Value::Bool(_)) | (Kind::Text | Kind::Scalar, Value::Text(_)) => Ok(value),
-            (Kind::Dim | Kind::DType | Kind::Order, Value::Word(_)) | (Kind::Groups, Value::List(_)) => Ok(value),
+            (Kind::Dim | Kind::DType | Kind::Order | Kind::Collective, Value::Word(_)) => Ok(value),
+            (Kind::Groups, Value::List(_)) | (Kind::Collective, Value::Collective(_)) => Ok(value),
             _ => {
                 let shown = self.show(&value);
                 let diagnostic =
@@ -43,6 +46,22 @@ impl Expander<'_> {
                 Err(self.fail(diagnostic))
             }
         }
+    }
+
+    /// A collective with its arguments as a step keeps them; what was not given is left out.
+    pub(super) fn collective(&mut self, word: u32, args: &[Option<Expr>]) -> Eval<Value> {
+        let name = WORDS.get(word as usize).map_or("", |word| word.name);
+        let mut given = Vec::new();
+        for (formal, arg) in collective(name).unwrap_or_default().iter().zip(args) {
+            let Some(arg) = arg else { continue };
+            let value = self.value(arg)?;
+            let value = self.coerce(value, &formal.want, arg.span, name, formal.name)?;
+            given.push((formal.name.to_string(), self.argument(&value)));
+        }
+        Ok(match given.is_empty() {
+            true => Value::Word(word),
+            false => Value::Collective(Rc::new(Argument::Call(name.to_string(), given))),
+        })
     }
 
     fn coerce_list(&mut self, value: Value, want: &Want, span: Span, callee: &str, name: &str) -> Eval<Value> {
@@ -91,6 +110,7 @@ impl Expander<'_> {
                 Argument::Word(WORDS.get(*word as usize).map_or(String::new(), |word| word.name.to_string()))
             }
             Value::Axis(_) => Argument::Axis(self.show(value)),
+            Value::Collective(call) => (**call).clone(),
             Value::List(values) => Argument::List(values.iter().map(|value| self.argument(value)).collect()),
             Value::Places(selection) => {
                 let places = selection.places.iter().map(|place| self.argument(&Value::Place(*place)));

@@ -1,20 +1,19 @@
 //! How failures are said: at the user's own line, with the way that led there.
 
-use super::super::steps::{FrameKind, what};
+use super::super::report::located;
+use super::super::steps::what;
 use super::{Eval, Expander, Stop};
 use crate::primitives::{Problem, Refusal};
 use crate::schedule::Step;
-use slapo_syntax::{Code, Diagnostic, Label};
+use slapo_syntax::{Code, Diagnostic};
 
 /// Failures after which nothing more is looked at, repetitions included.
 const MOST_FAILURES: u32 = 2_000;
-/// Calls and loops that a message mentions.
-const MOST_FRAMES: usize = 3;
 
 impl Expander<'_> {
     /// Reports a failure of the statement at hand.
     pub(super) fn fail(&mut self, diagnostic: Diagnostic) -> Stop {
-        let located = self.located(diagnostic);
+        let located = located(diagnostic, &self.chain, self.user);
         self.report.push(located);
         self.failures += 1;
         if self.failures > MOST_FAILURES { Stop::Exhausted } else { Stop::Reported }
@@ -67,34 +66,5 @@ impl Expander<'_> {
             diagnostic.notes.extend(note(self));
             self.fail(diagnostic)
         })
-    }
-
-    /// Moves the primary label to the user's file, and adds the calls and iterations around it.
-    fn located(&self, mut diagnostic: Diagnostic) -> Diagnostic {
-        let Some(primary) = diagnostic.primary.clone() else { return diagnostic };
-        let mut calls = Vec::new();
-        let mut turns = Vec::new();
-        for frame in self.chain.frames() {
-            match &frame.kind {
-                FrameKind::Call { schedule } if frame.site.span != primary.span => {
-                    calls.push((frame.site.span, format!("in this call of `{schedule}`")));
-                }
-                FrameKind::Call { .. } => {}
-                FrameKind::Iteration { variable, value } => turns.push(format!("`{variable}` is {value} here")),
-            }
-        }
-        if primary.span.file != self.user {
-            let at = calls.iter().position(|(span, _)| span.file == self.user);
-            if let Some(at) = at {
-                let (span, text) = calls.remove(at);
-                diagnostic.primary = Some(Label { span, text });
-                diagnostic.secondary.insert(0, primary);
-            }
-        }
-        for (span, text) in calls.into_iter().take(MOST_FRAMES) {
-            diagnostic = diagnostic.secondary(span, text);
-        }
-        diagnostic.notes.extend(turns.into_iter().take(MOST_FRAMES));
-        diagnostic
     }
 }

@@ -14,6 +14,7 @@ mod values;
 
 use super::hir::{Block, Domain, Expr, ExprKind, Hir, LocalId, Stmt, StmtKind};
 use super::mesh::Mesh;
+use super::points::Ports;
 use super::report::Report;
 use super::select::{Place, Selector};
 use super::steps::{Chain, FrameKind, Site};
@@ -45,6 +46,7 @@ pub struct Expander<'a> {
     /// The file that is checked; everything else is library.
     user: FileId,
     selector: Option<Selector<'a>>,
+    ports: Option<Rc<Ports<'a>>>,
     globals: Vec<Memo>,
     /// Absent without a model.
     pub state: Option<State<'a>>,
@@ -94,6 +96,7 @@ impl<'a> Expander<'a> {
             files,
             user,
             selector: model.map(Selector::new),
+            ports: model.map(|model| Rc::new(Ports::new(model))),
             globals: hir.globals.iter().map(|_| Memo::Open).collect(),
             state: None,
             skipped: Vec::new(),
@@ -108,8 +111,8 @@ impl<'a> Expander<'a> {
 
     /// Runs `main` on the model.
     pub fn entry(&mut self, sizes: Option<InputSizes>) {
-        let (Some(model), Some(main)) = (self.model, self.hir.entry) else { return };
-        self.state = Some(State::new(model, sizes));
+        let (Some(ports), Some(main)) = (self.ports.clone(), self.hir.entry) else { return };
+        self.state = Some(State::new(ports, sizes, self.mesh.effects()));
         let main = self.hir.schedule(main);
         let ([param], false) = (main.params.as_slice(), main.is_recursive) else { return };
         let root = Place::Module(ModuleId(0));
@@ -127,8 +130,9 @@ impl<'a> Expander<'a> {
         let (Some(asked), Some(state)) = (self.overrides.micro_batches, &mut self.state) else { return };
         state.effects.micro_batches = asked;
         let batch = state.sizes.map_or(0, |sizes| sizes.batch);
-        if asked == 0 || batch % i64::from(asked) != 0 {
-            self.report.push(super::faults::indivisible(batch, i64::from(asked)));
+        let parts = state.data_parts();
+        if asked == 0 || batch % i64::from(asked).saturating_mul(parts) != 0 {
+            self.report.push(super::faults::indivisible(batch, i64::from(asked), parts));
         }
     }
 

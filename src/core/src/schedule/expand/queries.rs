@@ -2,12 +2,14 @@
 
 use super::super::builtins::{Query, WORDS};
 use super::super::hir::Expr;
-use super::super::nearest::{did_you_mean, listed, nearest, some_of};
+use super::super::nearest::{did_you_mean, nearest, some_of};
 use super::super::number::Number;
-use super::super::select::{Identity, NoPort, Place, Point, Port, PortName, dimension};
+use super::super::points::{NoPort, Point, Port, PortName};
+use super::super::select::{Identity, Place, dimension, dimensions};
 use super::super::types::{Kind, Want};
 use super::super::value::Value;
 use super::{Eval, Expander, Stop};
+use slapo_model::ValueId;
 use slapo_syntax::{Code, Diagnostic, Span};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -134,7 +136,7 @@ impl Expander<'_> {
         };
         let roles = place.roles(model);
         let at = match &dim {
-            Value::Word(word) => dimension(roles, shape.len(), *word),
+            Value::Word(word) => dimension(roles, shape.len(), WORDS.get(*word as usize).map_or("", |word| word.name)),
             other => {
                 let number = self.number_of(other, arg.span)?;
                 let number = self.whole_of(number, arg.span)?;
@@ -149,18 +151,10 @@ impl Expander<'_> {
             Value::Word(word) => WORDS.get(*word as usize).map_or(String::new(), |word| word.name.to_string()),
             other => self.show(other),
         };
-        let named = shape.iter().enumerate().map(|(at, size)| match roles.get(at) {
-            Some(role) => format!("`{role}` ({size})"),
-            None => format!("`{at}` ({size})"),
-        });
-        let named: Vec<String> = named.collect();
+        let named = dimensions(roles, shape);
         let diagnostic = Diagnostic::error(Code::NoSuchDim, format!("{} has no dimension `{name}`", self.path(*place)))
             .primary(arg.span, "not one of its dimensions");
-        let diagnostic = match named.is_empty() {
-            true => diagnostic.help("it has no dimensions"),
-            false => diagnostic.help(format!("its dimensions are {}", named.join(", "))),
-        };
-        Err(self.fail(diagnostic))
+        Err(self.fail(diagnostic.help(named)))
     }
 
     // ---- points
@@ -199,27 +193,31 @@ impl Expander<'_> {
                 PortName::Number(u32::try_from(number).unwrap_or(u32::MAX))
             }
         };
-        let selector = self.selector.as_mut().ok_or(Stop::Reported)?;
-        match selector.port(module, is_input, port) {
+        let ports = self.ports.as_ref().ok_or(Stop::Reported)?;
+        match ports.find(module, is_input, port) {
             Ok(port) => Ok(Point { of: place, port, is_gradient: false }),
             Err(reason) => Err(self.no_port(is_input, place, reason, at)),
         }
     }
 
     fn no_port(&mut self, is_input: bool, place: Place, reason: NoPort, span: Span) -> Stop {
-        let (what, verb) = if is_input { ("input", "enters") } else { ("output", "leaves") };
+        let (what, verb, are) = if is_input { ("input", "enters", "enter") } else { ("output", "leaves", "leave") };
         let path = self.path(place);
         let (message, help) = match reason {
             NoPort::NeverRuns => (format!("{path} is never called: it has no {what}"), None),
-            NoPort::None => {
-                (format!("no value with a gradient {verb} {path}"), Some(format!("ports have numbers: `.{what}(0)`")))
+            NoPort::None { are_whole: true } => {
+                (format!("only whole numbers, such as token ids, {are} {path}: they have no gradient"), None)
             }
-            NoPort::Several(names) => (
-                format!("several values with a gradient {} {path}", &verb[..verb.len() - 1]),
+            NoPort::None { .. } => (
+                format!("no value with a gradient {verb} {path}"),
+                Some(format!("ports have numbers, as `slapoc inspect` lists them: `.{what}(0)`")),
+            ),
+            NoPort::Several(ports) => (
+                format!("several values with a gradient {are} {path}"),
                 Some(format!(
-                    "say which: by name, as in `.{what}(\"{}\")`; there are {}",
-                    names[0],
-                    listed(&names, "and")
+                    "say which: `.{what}({})`; there are {}",
+                    ports.first().map_or(0, |(number, _)| *number),
+                    self.ports_in_words(&ports)
                 )),
             ),
             NoPort::Number(0) => (format!("{path} has no {what}s"), None),
@@ -233,6 +231,21 @@ impl Expander<'_> {
         };
         let diagnostic = Diagnostic::error(Code::NoSuchPort, message).primary(span, "no such point");
         self.fail(help.into_iter().fold(diagnostic, Diagnostic::help))
+    }
+
+    /// ``0 (`add_3`, [8, 64, 32]) and 2 (…)``
+    fn ports_in_words(&self, ports: &[(u32, ValueId)]) -> String {
+        let Some(known) = &self.ports else { return String::new() };
+        let sizes = self.state.as_ref().and_then(|state| state.sizes);
+        let shown = ports.iter().map(|(number, id)| {
+            let value = known.model.graph.value(*id);
+            let sizes: Vec<String> = match sizes.and_then(|sizes| known.bound_type(*id, sizes)) {
+                Some(ty) => ty.shape.iter().map(ToString::to_string).collect(),
+                None => value.ty.shape.iter().map(ToString::to_string).collect(),
+            };
+            format!("{number} (`{}`, [{}])", value.name, sizes.join(", "))
+        });
+        shown.collect::<Vec<_>>().join(" and ")
     }
 
     fn gradients(&mut self, value: &Value, span: Span) -> Eval<Value> {

@@ -22,6 +22,7 @@ impl Expander<'_> {
             ExprKind::Global(global) => self.global(*global)?,
             ExprKind::Axis(axis) => Value::Axis(*axis),
             ExprKind::Word(word) => Value::Word(*word),
+            ExprKind::Collective(word, args) => self.collective(*word, args)?,
             ExprKind::Class(want) => Value::Class(Rc::new(want.clone())),
             ExprKind::List(elements) => self.list(elements, &expr.ty)?,
             ExprKind::Neg(operand) => Value::Number(-self.number(operand)?),

@@ -1,9 +1,9 @@
 //! Calls of primitives and schedules, and how arguments find their parameters.
 
-use super::super::builtins::{Function, Query};
-use super::super::hir::{Call, Callee, Expr, Param};
+use super::super::builtins::{self, Function, Query, WORDS};
+use super::super::hir::{Call, Callee, Expr, ExprKind, Param};
 use super::super::nearest::{did_you_mean, some_of};
-use super::super::types::{PlaceKind, Ty, Want};
+use super::super::types::{PlaceKind, Ty, Want, WordKind};
 use super::Unit;
 use crate::primitives::{self, Primitive, Receiver};
 use slapo_syntax::ast::{self, AstNode};
@@ -105,6 +105,20 @@ impl Unit<'_, '_> {
         Some(Call { span: method.span(), callee: Callee::Primitive { primitive, receiver }, args })
     }
 
+    /// `reduce_scatter(seq, groups: 3)`, as an argument.
+    pub(super) fn collective(&mut self, word: u32, formals: &'static [builtins::Formal], call: ast::Call<'_>) -> Expr {
+        let formals: Vec<Formal> = formals
+            .iter()
+            .map(|formal| Formal { name: formal.name, want: &formal.want, is_optional: formal.is_optional })
+            .collect();
+        let span = call.span();
+        let name = WORDS.get(word as usize).map_or("", |word| word.name);
+        match self.arguments(name, span, None, &formals, call.args()) {
+            Some(args) => Expr { span, ty: Ty::Word(WordKind::Collective), kind: ExprKind::Collective(word, args) },
+            None => Expr::error(span),
+        }
+    }
+
     fn receiver(&mut self, primitive: &Primitive, receiver: Expr, name: SyntaxToken<'_>) -> Expr {
         let fits = match &receiver.ty {
             Ty::Any => true,
@@ -112,7 +126,9 @@ impl Unit<'_, '_> {
                 Receiver::Module => *kind != PlaceKind::Tensor,
                 Receiver::Parameter => *kind != PlaceKind::Module,
                 Receiver::ModuleOrParameter | Receiver::Any => true,
+                Receiver::Point => false,
             },
+            Ty::Point | Ty::Points => primitive.receiver == Receiver::Point,
             _ => false,
         };
         match fits {

@@ -187,11 +187,14 @@ impl Unit<'_, '_> {
             (Ty::Places(_), "one parameter or buffer" | "one module") => Code::NeedsOne,
             _ => Code::WrongType,
         };
-        self.error(
-            Diagnostic::error(code, format!("`{word}` is asked of {wanted}, not of {}", receiver.ty))
-                .primary(receiver.span, receiver.ty.to_string())
-                .secondary(name.span(), format!("wants {wanted}")),
-        );
+        let diagnostic = Diagnostic::error(code, format!("`{word}` is asked of {wanted}, not of {}", receiver.ty))
+            .primary(receiver.span, receiver.ty.to_string())
+            .secondary(name.span(), format!("wants {wanted}"));
+        self.error(match wanted {
+            "a point" => diagnostic
+                .help("points are `.input()` and `.output()` of a module, and `.grad()` of these and of parameters"),
+            _ => diagnostic,
+        });
         Expr::error(receiver.span.to(name.span()))
     }
 

@@ -1,0 +1,312 @@
+//! Layouts that do not fit, as diagnostics: at the statements that made them so, with the line of the model that shows it.
+//!
+//! A partial sum is told by where it arose: that is where a sync is missing, wherever it was noticed. Read
+//! [`layout_diagnostic`].
+
+use super::report::located;
+use super::select::selector;
+use super::{Argument, Checked, Step};
+use crate::compile::{LayoutFault, LayoutProblem, Place};
+use crate::layout::{Layout, Sync};
+use crate::primitives::joined;
+use crate::schedule::Place as Target;
+use slapo_model::{Model, ParameterId};
+use slapo_syntax::{Code, Diagnostic, FileId, Span};
+
+/// A fault of the layout check.
+pub fn layout_diagnostic(fault: &LayoutFault, model: &Model, checked: &Checked) -> Diagnostic {
+    let (axis, size) = match checked.effects.axes.get(fault.axis) {
+        Some(axis) => (axis.name.as_str(), axis.size),
+        None => ("", 1),
+    };
+    let told = Teller { fault, model, checked, axis, size };
+    let diagnostic = told.placed(told.problem());
+    match fault.legal.is_empty() {
+        true => diagnostic,
+        false => diagnostic.help(format!("legal sizes of `{axis}` here: {}", joined(&fault.legal))),
+    }
+}
+
+struct Teller<'a> {
+    fault: &'a LayoutFault,
+    model: &'a Model,
+    checked: &'a Checked,
+    axis: &'a str,
+    size: i64,
+}
+
+impl Teller<'_> {
+    fn problem(&self) -> Diagnostic {
+        match &self.fault.problem {
+            LayoutProblem::Uneven { parameter, dim, size, groups, .. } => self.uneven(*parameter, *dim, *size, *groups),
+            LayoutProblem::Operator { at, operator, reason, operands } => self.operator(at, operator, reason, operands),
+            LayoutProblem::Sync { at, sync, found, step } => self.sync(at, *sync, *found, *step),
+            LayoutProblem::NoValue { step, .. } => self.no_value(*step),
+            LayoutProblem::Loss { found } => self.loss(*found),
+            LayoutProblem::Gradient { parameter, found, wanted } => self.gradient(*parameter, *found, *wanted),
+            LayoutProblem::Nesting { at, dim, other } => self.nesting(at, *dim, *other),
+        }
+    }
+
+    // ---- one per kind
+
+    fn uneven(&self, parameter: ParameterId, dim: usize, size: i64, groups: i64) -> Diagnostic {
+        let path = &self.model.parameter(parameter).names[0];
+        let sections = if groups == 1 { String::new() } else { format!(" in {groups} groups") };
+        let message = format!(
+            "cannot split dimension `{}` ({size}) of `{path}` over `{}` of size {}{sections}",
+            self.role(parameter, dim),
+            self.axis,
+            self.size
+        );
+        Diagnostic::error(Code::Uneven, message)
+    }
+
+    fn operator(&self, at: &Place, operator: &str, reason: &str, operands: &[(String, Layout)]) -> Diagnostic {
+        let place = inside(at);
+        let diagnostic = match &self.fault.origin {
+            Some(origin) => {
+                let message = format!("{} is a partial sum over `{}`", arising(origin), self.axis);
+                let note = format!("`{operator}`{place} reads it: {reason}");
+                let diagnostic = Diagnostic::error(Code::PartialSum, message).note(note).help(self.reduction(origin));
+                self.excerpt(diagnostic, origin, "the partial sum arises here")
+            }
+            None if !self.fault.legal.is_empty() => {
+                let message = format!("cannot split `{operator}`{place} over `{}` of size {}", self.axis, self.size);
+                Diagnostic::error(Code::Uneven, message).note(reason)
+            }
+            None => {
+                let message = format!("the operands of `{operator}`{place} do not fit each other on `{}`", self.axis);
+                Diagnostic::error(Code::LayoutsDiffer, message).note(reason)
+            }
+        };
+        let held: Vec<String> =
+            operands.iter().map(|(name, layout)| format!("`{name}` is {}", self.held(*layout))).collect();
+        let diagnostic = match held.is_empty() {
+            true => diagnostic,
+            false => diagnostic.note(held.join(", ")),
+        };
+        let is_origin = self.fault.origin.as_ref().is_some_and(|origin| origin.source == at.source);
+        let label = if at.is_backward { "in the backward of this line" } else { "computed here" };
+        if is_origin { diagnostic } else { self.excerpt(diagnostic, at, label) }
+    }
+
+    fn sync(&self, at: &Place, sync: Sync, found: Layout, step: u32) -> Diagnostic {
+        let path = self.checked.step(step).map_or("", |step| step.target.path.as_str());
+        let takes = match (sync, found) {
+            (Sync::AllGather { dim: Some(dim) }, Layout::Split { .. })
+            | (Sync::AllToAll { from: dim, .. }, Layout::Split { .. }) => format!("a value that is split along {dim}"),
+            _ => sync.takes().to_string(),
+        };
+        let message = format!("`{sync}` takes {takes}, but the value at `{path}` is {}", self.held(found));
+        let diagnostic = Diagnostic::error(Code::WrongSync, message);
+        let diagnostic = match (sync, found) {
+            (_, Layout::Replicated) => diagnostic.help("every rank has all of it: leave the sync out"),
+            (Sync::AllGather { .. } | Sync::AllToAll { .. }, Layout::Split { dim, .. }) => {
+                diagnostic.help(format!("it is dimension {dim} that is split"))
+            }
+            (_, Layout::Split { .. }) => diagnostic.help("pieces are put together by `all_gather`"),
+            (_, Layout::Partial) => {
+                diagnostic.help("partial sums are added up by `all_reduce`, or by `reduce_scatter(…)` into pieces")
+            }
+        };
+        if at.is_backward { diagnostic } else { self.excerpt(diagnostic, at, "its value is read here") }
+    }
+
+    fn no_value(&self, step: u32) -> Diagnostic {
+        let path = self.checked.step(step).map_or("", |step| step.target.path.as_str());
+        let message = format!("no value with a gradient is left at `{path}`");
+        Diagnostic::error(Code::NoGradient, message)
+            .note("what runs there changes nothing, such as dropout with p = 0, or nothing before it is trained")
+            .help("sync the value where it is made or used: at the module in front of this one, or behind it")
+    }
+
+    fn loss(&self, found: Layout) -> Diagnostic {
+        let message = match found {
+            Layout::Partial => format!("the loss is a partial sum over `{}`", self.axis),
+            found => format!("the loss is {} at the end", self.held(found)),
+        };
+        let diagnostic = Diagnostic::error(Code::PartialLoss, message).note("every rank must have the whole loss");
+        match &self.fault.origin {
+            Some(origin) if !origin.module.is_empty() => {
+                self.excerpt(diagnostic.help(self.reduction(origin)), origin, "the partial sum arises here")
+            }
+            _ => diagnostic.help(format!("where the batch is split: `m.data_parallel(over: {})`", self.axis)),
+        }
+    }
+
+    fn gradient(&self, parameter: ParameterId, found: Layout, wanted: Layout) -> Diagnostic {
+        let path = &self.model.parameter(parameter).names[0];
+        let message =
+            format!("the gradient of `{path}` is {}, but the parameter is {}", self.held(found), self.held(wanted));
+        let diagnostic = Diagnostic::error(Code::GradientLayout, message);
+        let selector = selector(self.model, path);
+        let owner = path.rsplit_once('.').map_or("", |(owner, _)| owner);
+        match (found, wanted, &self.fault.origin) {
+            (Layout::Partial, _, Some(origin)) if origin.module != owner => {
+                self.excerpt(diagnostic.help(self.reduction(origin)), origin, "the partial sum arises here")
+            }
+            (Layout::Partial, Layout::Split { dim, groups }, _) => {
+                let sync = Sync::ReduceScatter { dim, groups };
+                diagnostic.help(format!("reduce it: `{selector}.grad().sync({sync}, over: {})`", self.axis))
+            }
+            (Layout::Partial, ..) => {
+                diagnostic.help(format!("reduce it: `{selector}.grad().sync(all_reduce, over: {})`", self.axis))
+            }
+            (Layout::Split { dim, groups }, Layout::Replicated, _) => {
+                let groups = if groups == 1 { String::new() } else { format!(", groups: {groups}") };
+                let dim = self.role(parameter, dim);
+                diagnostic.help(format!("split it alike: `{selector}.shard({dim}, over: {}{groups})`", self.axis))
+            }
+            _ => diagnostic.help("hold the parameter as what it is computed with"),
+        }
+    }
+
+    fn nesting(&self, at: &Place, dim: usize, other: usize) -> Diagnostic {
+        let other = self.checked.effects.axes.get(other).map_or("", |axis| axis.name.as_str());
+        let message = format!(
+            "`{}` and `{other}` split dimension {dim} of `{}`{} across each other",
+            self.axis,
+            at.operator,
+            inside(at)
+        );
+        let diagnostic = Diagnostic::error(Code::SplitsCross, message)
+            .help("split along different dimensions, or let the pieces of one axis lie inside those of the other");
+        self.excerpt(diagnostic, at, "computed here")
+    }
+
+    // ---- places
+
+    /// The steps that have to do with it, the one to blame first: the step that is wrong itself, or the one that splits what
+    /// a partial sum is made of.
+    fn steps(&self) -> Vec<&Step> {
+        let own = match &self.fault.problem {
+            LayoutProblem::Sync { step, .. } | LayoutProblem::NoValue { step, .. } => self.checked.step(*step),
+            _ => None,
+        };
+        let splits = |step: &&Step| {
+            let Some(origin) = &self.fault.origin else { return false };
+            let owner = step.target.path.rsplit_once('.').map(|(owner, _)| owner);
+            step.primitive.name == "shard" && owner == Some(origin.module.as_str()) && self.is_over(step)
+        };
+        let splitting = self.checked.steps.iter().find(splits);
+        let mut steps: Vec<&Step> = Vec::new();
+        for step in own.or(splitting).into_iter().chain(self.fault.steps.iter().filter_map(|id| self.checked.step(*id)))
+        {
+            if steps.iter().all(|known| known.id != step.id) {
+                steps.push(step);
+            }
+        }
+        if splitting.is_some() {
+            steps.truncate(1);
+        }
+        steps
+    }
+
+    fn is_over(&self, step: &Step) -> bool {
+        matches!(step.arg("over"), Some(Argument::Axis(axis)) if axis == self.axis)
+    }
+
+    /// Labels: the step to blame, the others, else the axis.
+    fn placed(&self, diagnostic: Diagnostic) -> Diagnostic {
+        let steps = self.steps();
+        let user = self.checked.entry.map_or(FileId(0), |span| span.file);
+        let Some((first, others)) = steps.split_first() else {
+            return match self.checked.mesh.axis(self.axis) {
+                Some(axis) => diagnostic.primary(axis.span, "on this axis"),
+                None => diagnostic,
+            };
+        };
+        let mut diagnostic = located(diagnostic.primary(first.site.span, self.did(first)), &first.chain, user);
+        for step in others {
+            let span = written(step, user);
+            let known = diagnostic.primary.iter().chain(&diagnostic.secondary);
+            if known.into_iter().all(|label| label.span != span) {
+                diagnostic = diagnostic.secondary(span, self.did(step));
+            }
+        }
+        diagnostic
+    }
+
+    /// What a step did, in words.
+    fn did(&self, step: &Step) -> String {
+        let arg = |name: &str| step.arg(name).map(ToString::to_string).unwrap_or_default();
+        match step.primitive.name {
+            "shard" => {
+                let groups = match arg("groups").as_str() {
+                    "1" => String::new(),
+                    groups => format!(" in {groups} groups"),
+                };
+                format!("splits `{}` of `{}`{groups}", arg("dim"), step.target.path)
+            }
+            "sync" => match &self.fault.problem {
+                LayoutProblem::Sync { sync, step: own, .. } if *own == step.id => format!("takes {}", sync.takes()),
+                _ => format!("`{}` of `{}`", arg("kind"), step.target.path),
+            },
+            "data_parallel" => format!("splits the batch over `{}`", arg("over")),
+            name => format!("`{name}` of `{}`", step.target.path),
+        }
+    }
+
+    /// The line of the model's own source.
+    fn excerpt(&self, diagnostic: Diagnostic, at: &Place, label: &str) -> Diagnostic {
+        match at.source.and_then(|id| self.model.sources.get(id.0 as usize)) {
+            Some(line) => diagnostic.excerpt(&line.file, line.line, line.text.trim(), label),
+            None => diagnostic,
+        }
+    }
+
+    // ---- words
+
+    /// The sync that is missing where a partial sum arose.
+    fn reduction(&self, origin: &Place) -> String {
+        let point = if origin.is_backward { "input().grad()" } else { "output()" };
+        let module = selector(self.model, &origin.module);
+        format!("reduce it where it arises: `{module}.{point}.sync(all_reduce, over: {})`", self.axis)
+    }
+
+    fn held(&self, layout: Layout) -> String {
+        match layout {
+            Layout::Replicated => format!("whole on every rank of `{}`", self.axis),
+            Layout::Split { dim, groups: 1 } => format!("split over `{}` along dimension {dim}", self.axis),
+            Layout::Split { dim, groups } => {
+                format!("split over `{}` along dimension {dim} in {groups} groups", self.axis)
+            }
+            Layout::Partial => format!("a partial sum over `{}`", self.axis),
+        }
+    }
+
+    /// The role of a parameter's dimension, by its canonical name; else its number.
+    fn role(&self, parameter: ParameterId, dim: usize) -> String {
+        let path = &self.model.parameter(parameter).names[0];
+        let roles = Target::at(self.model, path).map_or(&[][..], |place| place.roles(self.model));
+        roles.get(dim).map_or(dim.to_string(), ToString::to_string)
+    }
+}
+
+/// What a partial sum is, by the node that made it.
+fn arising(origin: &Place) -> String {
+    let module = if origin.module.is_empty() { "the model".to_string() } else { format!("`{}`", origin.module) };
+    match origin.is_backward {
+        false => format!("the output of {module}"),
+        true => format!("the gradient of the input of {module}"),
+    }
+}
+
+/// `` in `transformer.h.0` ``, or nothing for the model itself.
+fn inside(at: &Place) -> String {
+    let direction = if at.is_backward { "the backward of " } else { "" };
+    match at.module.as_str() {
+        "" => String::new(),
+        path => format!(" in {direction}`{path}`"),
+    }
+}
+
+/// Where the user wrote what became a step.
+fn written(step: &Step, user: FileId) -> Span {
+    if step.site.span.file == user {
+        return step.site.span;
+    }
+    let call = step.chain.frames().find(|frame| frame.site.span.file == user);
+    call.map_or(step.site.span, |frame| frame.site.span)
+}

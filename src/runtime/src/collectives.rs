@@ -1,0 +1,197 @@
+//! What the ranks of one axis do together, as pure functions: every rank's tensor goes in, every rank's result comes
+//! out, in coordinate order.
+//!
+//! Knows nothing of programs or of how ranks run. Sums are taken in rank order, so results do not depend on timing, and
+//! every result has a storage of its own. A split dimension is seen as groups × parts × rest, of which a rank has one
+//! index of the middle factor. Read [`collective`] first.
+
+use crate::libtorch;
+use slapo_program::Collective;
+use tch::{TchError, Tensor};
+
+type Result<T> = std::result::Result<T, String>;
+
+/// One result per tensor. All tensors must have one type.
+pub fn collective(kind: Collective, tensors: &[Tensor]) -> Result<Vec<Tensor>> {
+    one_type(tensors)?;
+    match kind {
+        Collective::AllReduce => copies(sum(tensors)?, tensors.len()),
+        Collective::AllGather { dim, groups } => copies(gather(tensors, dim, groups)?, tensors.len()),
+        Collective::ReduceScatter { dim, groups } => each_piece(tensors, dim, groups, |pieces| sum(&pieces)),
+        Collective::AllToAll { from, to, .. } if from == to => {
+            Err(format!("all_to_all gathers and splits the same dimension {from}"))
+        }
+        Collective::AllToAll { from, groups, to } => each_piece(tensors, to, 1, |pieces| gather(&pieces, from, groups)),
+    }
+}
+
+/// Index `at` of the middle factor of dimension `dim`. Contiguous, because some kernels expect what they would get from
+/// another operator; so a view only along the first dimension.
+pub fn piece(whole: &Tensor, dim: usize, groups: i64, parts: i64, at: i64) -> Result<Tensor> {
+    let rest = rest(whole, dim, groups, parts)?;
+    let d = dim as i64;
+    let cut = match groups {
+        1 => whole.f_narrow(d, at * rest, rest),
+        groups => whole
+            .f_unflatten(d, [groups, parts, rest])
+            .and_then(|w| w.f_select(d + 1, at))
+            .and_then(|w| w.f_flatten(d, d + 1)),
+    };
+    cut.and_then(|piece| piece.f_contiguous()).map_err(text)
+}
+
+/// The inverse of [`piece`]: the whole from all its pieces.
+pub fn gather(pieces: &[Tensor], dim: usize, groups: i64) -> Result<Tensor> {
+    let d = dim as i64;
+    let factored: Result<Vec<Tensor>> =
+        pieces.iter().map(|piece| piece.f_unflatten(d, [groups, rest(piece, dim, groups, 1)?]).map_err(text)).collect();
+    Tensor::f_stack(&factored?, d + 1).and_then(|whole| whole.f_flatten(d, d + 2)).map_err(text)
+}
+
+/// For every index, `body` of every tensor's piece at that index.
+fn each_piece(
+    tensors: &[Tensor],
+    dim: usize,
+    groups: i64,
+    body: impl Fn(Vec<Tensor>) -> Result<Tensor>,
+) -> Result<Vec<Tensor>> {
+    let parts = tensors.len() as i64;
+    let pieces = |at| tensors.iter().map(|t| piece(t, dim, groups, parts, at)).collect::<Result<Vec<Tensor>>>();
+    (0..parts).map(|at| body(pieces(at)?)).collect()
+}
+
+fn sum(tensors: &[Tensor]) -> Result<Tensor> {
+    let (first, others) = tensors.split_first().ok_or("has no ranks")?;
+    let mut total = libtorch::dense_copy(first)?;
+    for other in others {
+        let _ = total.f_add_(other).map_err(text)?;
+    }
+    Ok(total)
+}
+
+fn copies(tensor: Tensor, count: usize) -> Result<Vec<Tensor>> {
+    let mut all: Vec<Tensor> = (1..count).map(|_| libtorch::dense_copy(&tensor)).collect::<Result<_>>()?;
+    all.insert(0, tensor);
+    Ok(all)
+}
+
+/// Size of the innermost factor of a dimension.
+fn rest(tensor: &Tensor, dim: usize, groups: i64, parts: i64) -> Result<i64> {
+    let shape = tensor.size();
+    let size = *shape.get(dim).ok_or_else(|| format!("{shape:?} has no dimension {dim}"))?;
+    match groups.checked_mul(parts) {
+        Some(ways) if groups >= 1 && parts >= 1 && size % ways == 0 => Ok(size / ways),
+        _ => Err(format!("dimension {dim} of {shape:?} does not divide into {groups} groups of {parts} parts")),
+    }
+}
+
+fn one_type(tensors: &[Tensor]) -> Result<()> {
+    let first = tensors.first().ok_or("has no ranks")?;
+    let differs = |t: &&Tensor| (t.kind(), t.size()) != (first.kind(), first.size());
+    match tensors.iter().find(differs) {
+        None => Ok(()),
+        Some(other) => Err(format!(
+            "ranks bring tensors of different types: {} and {}",
+            libtorch::describe(first),
+            libtorch::describe(other)
+        )),
+    }
+}
+
+fn text(error: TchError) -> String {
+    libtorch::message(&error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tch::{Device, Kind};
+
+    fn arange(shape: &[i64]) -> Tensor {
+        Tensor::arange(shape.iter().product::<i64>(), (Kind::Double, Device::Cpu)).view(shape)
+    }
+
+    fn split(whole: &Tensor, dim: usize, groups: i64, parts: i64) -> Vec<Tensor> {
+        (0..parts).map(|at| piece(whole, dim, groups, parts, at).expect("divides")).collect()
+    }
+
+    fn all_equal(got: &[Tensor], expected: &[Tensor]) {
+        assert_eq!(got.len(), expected.len());
+        for (got, expected) in got.iter().zip(expected) {
+            assert!(got.is_contiguous() && got.equal(expected), "{got} is not {expected}");
+        }
+        for (i, tensor) in got.iter().enumerate() {
+            assert!(got[..i].iter().all(|other| other.data_ptr() != tensor.data_ptr()), "shared storage");
+        }
+    }
+
+    #[test]
+    fn a_sum_goes_in_rank_order_and_to_everyone() {
+        // In any other order the small terms would survive.
+        let tensors = [1.0, 1e16, -1e16].map(|x| Tensor::from_slice(&[x, 1.0]));
+        let got = collective(Collective::AllReduce, &tensors).expect("sums");
+        let expected = Tensor::from_slice(&[0.0, 3.0]);
+        all_equal(&got, &[expected.copy(), expected.copy(), expected]);
+        assert_eq!(tensors[0].double_value(&[0]), 1.0, "arguments are as they were");
+    }
+
+    #[test]
+    fn gathering_undoes_splitting() {
+        let whole = arange(&[6, 12, 5]);
+        for (dim, groups, parts) in [(0, 1, 2), (0, 3, 2), (1, 1, 3), (1, 2, 3), (1, 4, 1), (2, 1, 5), (2, 5, 1)] {
+            let got = collective(Collective::AllGather { dim, groups }, &split(&whole, dim, groups, parts));
+            let expected: Vec<Tensor> = (0..parts).map(|_| whole.copy()).collect();
+            all_equal(&got.expect("gathers"), &expected);
+        }
+        let first = Vec::<f64>::try_from(piece(&arange(&[12]), 0, 3, 2, 0).expect("divides")).expect("numbers");
+        assert_eq!(first, [0.0, 1.0, 4.0, 5.0, 8.0, 9.0]);
+    }
+
+    #[test]
+    fn scattering_a_sum_is_splitting_it() {
+        for (dim, groups, parts) in [(0, 1, 3), (0, 2, 3), (1, 1, 2), (1, 2, 2)] {
+            let tensors: Vec<Tensor> = (1..=parts).map(|k| arange(&[6, 4]) * k).collect();
+            let total = arange(&[6, 4]) * (1..=parts).sum::<i64>();
+            let got = collective(Collective::ReduceScatter { dim, groups }, &tensors).expect("scatters");
+            all_equal(&got, &split(&total, dim, groups, parts));
+        }
+    }
+
+    #[test]
+    fn all_to_all_moves_the_split_to_another_dimension() {
+        let whole = arange(&[6, 12, 2]);
+        for (from, groups, to, parts) in [(0, 1, 1, 3), (1, 2, 0, 3), (1, 1, 0, 2), (2, 1, 1, 2), (0, 3, 2, 2)] {
+            let kind = Collective::AllToAll { from, groups, to };
+            let got = collective(kind, &split(&whole, from, groups, parts)).expect("exchanges");
+            all_equal(&got, &split(&whole, to, 1, parts));
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_with_shapes() {
+        let refused = |kind, tensors: &[Tensor]| collective(kind, tensors).expect_err("refused");
+        let uneven = [arange(&[2, 3]), arange(&[3, 3])];
+        for kind in [Collective::AllReduce, Collective::AllGather { dim: 0, groups: 1 }] {
+            assert_eq!(refused(kind, &uneven), "ranks bring tensors of different types: f64[2, 3] and f64[3, 3]");
+        }
+        let narrow = [arange(&[2]), arange(&[2]).to_kind(Kind::Float)];
+        assert_eq!(
+            refused(Collective::AllReduce, &narrow),
+            "ranks bring tensors of different types: f64[2] and f32[2]"
+        );
+        let pair = || [arange(&[5, 3]), arange(&[5, 3])];
+        assert_eq!(
+            refused(Collective::ReduceScatter { dim: 0, groups: 1 }, &pair()),
+            "dimension 0 of [5, 3] does not divide into 1 groups of 2 parts"
+        );
+        assert_eq!(
+            refused(Collective::AllGather { dim: 1, groups: 2 }, &pair()),
+            "dimension 1 of [5, 3] does not divide into 2 groups of 1 parts"
+        );
+        assert_eq!(refused(Collective::AllToAll { from: 1, groups: 0, to: 2 }, &pair()), "[5, 3] has no dimension 2");
+        assert_eq!(
+            refused(Collective::AllToAll { from: 1, groups: 1, to: 1 }, &pair()),
+            "all_to_all gathers and splits the same dimension 1"
+        );
+    }
+}

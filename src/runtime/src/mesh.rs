@@ -1,0 +1,304 @@
+//! All ranks of a mesh in one process, in lock step: for checking programs, not for training.
+//!
+//! Every rank has an executor of its own and the same instructions in the same order; what differs is which box of a
+//! tensor is here. Instruction by instruction all ranks run it, rank 0 first; a collective takes what the ranks of an
+//! axis bring and gives each its result. A mesh of one rank is the plain executor. Read [`Mesh::call`] first.
+
+use crate::collectives::collective;
+use crate::error::{Error, Result};
+use crate::executor::Executor;
+use crate::logical::{Held, assemble};
+use crate::{libtorch, weights};
+use slapo_program::{
+    Axis, Call, Collective, CollectiveCount, FunctionKind, GlobalId, Op, Parameter, Part, Placement, Program, Role,
+};
+use std::collections::BTreeMap;
+use std::path::Path;
+use tch::Tensor;
+
+/// More ranks than this are more than a check needs.
+pub const MAX_RANKS: usize = 64;
+
+pub struct Mesh {
+    ranks: Vec<Executor>,
+    /// Per axis: the ranks that differ in this coordinate only, in its order.
+    groups: Vec<Vec<Vec<usize>>>,
+    /// What rank 0 has communicated since the step began: calls and bytes.
+    counts: BTreeMap<(u32, &'static str, FunctionKind), (u64, u64)>,
+}
+
+impl Mesh {
+    /// One executor per program; programs are those of ranks 0, 1, … and must fit together.
+    pub fn new(programs: Vec<Program>) -> Result<Mesh> {
+        fit_together(&programs)?;
+        let mesh = programs.first().map(|p| p.mesh.clone()).ok_or_else(|| Error::run("the job has no programs"))?;
+        let alone = programs.len() == 1;
+        let executor = |(rank, program)| Executor::new(program).map_err(|e| if alone { e } else { e.of_rank(rank) });
+        let ranks = programs.into_iter().enumerate().map(executor).collect::<Result<_>>()?;
+        let groups = (0..mesh.len()).map(|axis| groups(&mesh, axis)).collect();
+        Ok(Mesh { ranks, groups, counts: BTreeMap::new() })
+    }
+
+    /// The program of rank 0.
+    pub fn program(&self) -> &Program {
+        self.ranks[0].program()
+    }
+
+    pub fn ranks(&self) -> &[Executor] {
+        &self.ranks
+    }
+
+    /// Fills every rank's boxes of parameters and buffers; see [`weights::load`].
+    pub fn load(&mut self, archive: Option<&Path>, init: bool) -> Result<()> {
+        self.each(|executor| weights::load(executor, archive, init))
+    }
+
+    /// Gives every rank the same tensor.
+    pub fn set_global(&mut self, id: GlobalId, tensor: &Tensor) -> Result<()> {
+        self.each(|executor| executor.set_global(id, tensor.shallow_clone()))
+    }
+
+    /// Runs the setup functions, once, when parameters and buffers are there.
+    pub fn setup(&mut self) -> Result<()> {
+        for call in self.program().setup.clone() {
+            self.call(call)?;
+        }
+        self.end_step();
+        Ok(())
+    }
+
+    pub fn begin_step(&mut self, step: u64) -> Result<()> {
+        self.counts.clear();
+        self.each(|executor| executor.begin_step(step))
+    }
+
+    pub fn end_step(&mut self) {
+        self.ranks.iter_mut().for_each(Executor::end_step);
+    }
+
+    /// Runs one function for one micro-batch on all ranks.
+    pub fn call(&mut self, call: Call) -> Result<()> {
+        let length = self.program().functions[call.function as usize].body.len();
+        for i in 0..length {
+            match self.ranks[0].collective(call.function, i) {
+                Some((axis, kind)) => self.collective(call, i, axis, kind)?,
+                None => self.each(|executor| executor.instruction(call, i))?,
+            }
+        }
+        Ok(())
+    }
+
+    fn collective(&mut self, call: Call, i: usize, axis: u32, kind: Collective) -> Result<()> {
+        for g in 0..self.groups[axis as usize].len() {
+            let group = self.groups[axis as usize][g].clone();
+            let brought: Vec<Tensor> =
+                group.iter().map(|rank| self.on(*rank, |e| e.contribution(call, i))).collect::<Result<_>>()?;
+            if group[0] == 0 {
+                self.count(call, axis, kind, &brought[0]);
+            }
+            let results = collective(kind, &brought);
+            drop(brought);
+            match results {
+                Ok(results) => (group.iter().zip(results))
+                    .try_for_each(|(rank, result)| self.on(*rank, |e| e.receive(call, i, Ok(result))))?,
+                Err(message) => self.on(group[0], |e| e.receive(call, i, Err(message)))?,
+            }
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, call: Call, axis: u32, kind: Collective, brought: &Tensor) {
+        let function = self.program().functions[call.function as usize].kind;
+        let (calls, bytes) = self.counts.entry((axis, kind.name(), function)).or_default();
+        *calls += 1;
+        *bytes += (brought.numel() * brought.kind().elt_size_in_bytes()) as u64;
+    }
+
+    /// What rank 0 has communicated since the step began.
+    pub fn collectives(&self) -> Vec<CollectiveCount> {
+        let count = |(&(axis, kind, function), &(calls, bytes)): (&(u32, &str, FunctionKind), &(u64, u64))| {
+            let axis = self.program().mesh[axis as usize].name.clone();
+            CollectiveCount { axis, kind: kind.to_owned(), function: function.name().to_owned(), calls, bytes }
+        };
+        self.counts.iter().map(count).collect()
+    }
+
+    /// A scalar that all ranks must agree on, bit by bit.
+    pub fn scalar(&self, id: GlobalId) -> Result<f64> {
+        let name = &self.program().globals[id as usize].name;
+        let value = |executor: &Executor| {
+            let tensor = executor.global(id).ok_or_else(|| Error::run(format!("`{name}` has no value")))?;
+            let failed = |e: tch::TchError| Error::run(format!("`{name}`: {}", libtorch::message(&e)));
+            tensor.f_double_value(&[]).map_err(failed)
+        };
+        let first = value(&self.ranks[0])?;
+        for (rank, executor) in self.ranks.iter().enumerate().skip(1) {
+            let other = value(executor)?;
+            if other.to_bits() != first.to_bits() {
+                return Err(Error::run(format!(
+                    "`{name}` differs between ranks: {first:e} on rank 0, {other:e} on rank {rank}; it should be the \
+                     same on all"
+                )));
+            }
+        }
+        Ok(first)
+    }
+
+    /// Parameters and persistent buffers, trained and frozen, whole, under their canonical names.
+    pub fn parameters(&self) -> Result<Vec<(String, Tensor)>> {
+        let parameters = self.program().parameters.iter().enumerate();
+        let mut named = Vec::new();
+        for (i, parameter) in parameters.filter(|(_, p)| p.saved) {
+            let placement = |program: &Program| program.parameters[i].placement.clone();
+            named.extend(self.whole(canonical(parameter), parameter.global, &placement)?);
+        }
+        Ok(named)
+    }
+
+    /// Gradients, whole. A gradient global carries its parameter's canonical name and lies as the parameter does.
+    pub fn gradients(&self) -> Result<Vec<(String, Tensor)>> {
+        let globals = self.program().globals.iter().enumerate();
+        let mut named = Vec::new();
+        for (i, global) in globals.filter(|(_, global)| global.role == Role::Gradient) {
+            let parameter = self.program().parameters.iter().position(|p| canonical(p) == global.name);
+            let placement = |program: &Program| match parameter {
+                Some(p) => program.parameters[p].placement.clone(),
+                None => Placement::default(),
+            };
+            let whole = self.whole(&global.name, i as u32, &placement);
+            named.extend(whole.map_err(|e| Error::run(format!("gradient of {e}")))?);
+        }
+        Ok(named)
+    }
+
+    /// A tensor from all ranks' boxes; nothing where no rank has a value.
+    fn whole(
+        &self,
+        name: &str,
+        id: GlobalId,
+        placement: &dyn Fn(&Program) -> Placement,
+    ) -> Result<Option<(String, Tensor)>> {
+        let placements: Vec<Placement> = self.ranks.iter().map(|e| placement(e.program())).collect();
+        let held = self.ranks.iter().zip(&placements).enumerate();
+        let held: Vec<Held> = held
+            .filter_map(|(rank, (executor, placement))| Some(Held { rank, tensor: executor.global(id)?, placement }))
+            .collect();
+        if held.is_empty() {
+            return Ok(None);
+        }
+        let whole = assemble(&held).map_err(|message| Error::run(format!("`{name}` {message}")))?;
+        Ok(Some((name.to_owned(), whole)))
+    }
+
+    fn each(&mut self, mut body: impl FnMut(&mut Executor) -> Result<()>) -> Result<()> {
+        (0..self.ranks.len()).try_for_each(|rank| self.on(rank, &mut body))
+    }
+
+    /// Runs something on one rank; an error says on which, where there are several.
+    fn on<R>(&mut self, rank: usize, body: impl FnOnce(&mut Executor) -> Result<R>) -> Result<R> {
+        let alone = self.ranks.len() == 1;
+        body(&mut self.ranks[rank]).map_err(|e| if alone { e } else { e.of_rank(rank) })
+    }
+}
+
+fn canonical(parameter: &Parameter) -> &str {
+    parameter.names.first().map_or("", String::as_str)
+}
+
+/// The ranks of an axis that run collectives together. Ranks count row-major.
+fn groups(mesh: &[Axis], axis: usize) -> Vec<Vec<usize>> {
+    let size = mesh[axis].size as usize;
+    let inner: usize = mesh[axis + 1..].iter().map(|a| a.size as usize).product();
+    let outer: usize = mesh[..axis].iter().map(|a| a.size as usize).product();
+    let group = |o: usize, i: usize| (0..size).map(|k| (o * size + k) * inner + i).collect();
+    (0..outer).flat_map(|o| (0..inner).map(move |i| group(o, i))).collect()
+}
+
+/// Refuses programs that are not those of all ranks of one mesh, in order, with the same instructions.
+fn fit_together(programs: &[Program]) -> Result<()> {
+    let Some(first) = programs.first() else { return Ok(()) };
+    let needed = first.mesh.iter().try_fold(1i64, |n, axis| n.checked_mul(axis.size)).unwrap_or(i64::MAX);
+    if needed != programs.len() as i64 {
+        let axes: Vec<String> = first.mesh.iter().map(|axis| format!("{} = {}", axis.name, axis.size)).collect();
+        let mesh = if axes.is_empty() { "no axes".to_owned() } else { axes.join(", ") };
+        let given = programs.len();
+        return Err(Error::run(format!("a mesh of {mesh} has {needed} ranks, the job brings programs of {given}")));
+    }
+    if programs.len() > MAX_RANKS {
+        return Err(Error::run(format!("{needed} ranks are simulated at most {MAX_RANKS} at a time")));
+    }
+    for (rank, program) in programs.iter().enumerate() {
+        alike(first, program, rank).map_err(|message| Error::run(message).of_rank(rank))?;
+    }
+    Ok(())
+}
+
+/// What of `program` keeps it from running in lock step with rank 0's, in words that follow the rank.
+fn alike(first: &Program, program: &Program, rank: usize) -> std::result::Result<(), String> {
+    if program.mesh != first.mesh {
+        return Err("its mesh is not that of rank 0".to_owned());
+    }
+    let expected = coordinates(&first.mesh, rank as i64);
+    if program.coordinates != expected {
+        return Err(format!("its coordinates are {:?}, and those of this rank {expected:?}", program.coordinates));
+    }
+    let settings = |p: &Program| (p.seed, p.micro_batches, p.setup.clone(), p.step.clone(), p.loss, p.grad_norm);
+    if settings(program) != settings(first) {
+        return Err("its seed, micro-batches or order of calls are not those of rank 0".to_owned());
+    }
+    let globals = |p: &Program| p.globals.iter().map(|g| (g.name.clone(), g.role)).collect::<Vec<_>>();
+    let names = |p: &Program| p.parameters.iter().map(|p| (p.global, p.names.clone(), p.saved)).collect::<Vec<_>>();
+    let inputs = |p: &Program| p.inputs.iter().map(|i| (i.global, i.name.clone())).collect::<Vec<_>>();
+    if globals(program) != globals(first) || names(program) != names(first) || inputs(program) != inputs(first) {
+        return Err("its globals, parameters or inputs are not those of rank 0".to_owned());
+    }
+    same_instructions(first, program)
+}
+
+fn coordinates(mesh: &[Axis], rank: i64) -> Vec<i64> {
+    let mut rest = rank;
+    let mut found = Vec::new();
+    for axis in mesh.iter().rev() {
+        found.push(rest % axis.size);
+        rest /= axis.size;
+    }
+    found.reverse();
+    found
+}
+
+fn same_instructions(first: &Program, program: &Program) -> std::result::Result<(), String> {
+    if program.functions.len() != first.functions.len() {
+        return Err(format!("it has {} functions, rank 0 has {}", program.functions.len(), first.functions.len()));
+    }
+    for (one, other) in program.functions.iter().zip(&first.functions) {
+        if (&one.name, one.kind) != (&other.name, other.kind) {
+            return Err(format!("it has the function `{}` where rank 0 has `{}`", one.name, other.name));
+        }
+        let different = one.body.iter().zip(&other.body).position(|(a, b)| !same_operator(&a.op, &b.op));
+        if let Some(i) = different {
+            let (a, b) = (&one.body[i].op, &other.body[i].op);
+            return Err(format!("instruction {i} of `{}` is `{a}` where rank 0 has `{b}`", one.name));
+        }
+        if one.body.len() != other.body.len() {
+            return Err(format!(
+                "`{}` has {} instructions, on rank 0 it has {}",
+                one.name,
+                one.body.len(),
+                other.body.len()
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Ranks differ in the part that is theirs.
+fn same_operator(a: &Op, b: &Op) -> bool {
+    match (a, b) {
+        (Op::Part(a), Op::Part(b)) => {
+            let over_ranks = |part| matches!(part, Part::Rank(_));
+            (a.dim, a.groups, a.parts, over_ranks(a.part)) == (b.dim, b.groups, b.parts, over_ranks(b.part))
+        }
+        (Op::Dropout { site, p, .. }, Op::Dropout { site: other, p: q, .. }) => site == other && p == q,
+        (a, b) => a == b,
+    }
+}

@@ -1,0 +1,139 @@
+//! `slapoc verify`: tensor and data parallelism on simulated meshes beside libtorch's own autograd, dropout on, ragged labels,
+//! odd sequence lengths.
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository")
+}
+
+fn verify(schedule: &Path, options: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_slapoc"))
+        .current_dir(root())
+        .args(["verify", "--message-format", "json"])
+        .arg(schedule)
+        .args(options)
+        .output()
+        .expect("slapoc starts")
+}
+
+/// The report of a run that must succeed.
+fn report(schedule: &Path, options: &[&str]) -> Value {
+    let output = verify(schedule, options);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{} {options:?}:\n{text}\n{errors}", schedule.display());
+    let records = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("a line of JSON"));
+    records.into_iter().find(|record| record["type"] == "verify").unwrap_or_else(|| panic!("no report in {text}"))
+}
+
+/// Schedules `model` on dp × tp.
+fn written(folder: &Path, model: &str, dp: i64, tp: i64, body: &str) -> PathBuf {
+    let path = folder.join(format!("{dp}x{tp}.slapo"));
+    let model = root().join(model);
+    let text = format!(
+        "use std.parallel.{{column, row}}\nmodel \"{}\"\nmesh {{ dp = {dp}, tp = {tp} }}\nschedule main(m: Module) {{\n{body}\n}}\n",
+        model.display()
+    );
+    std::fs::write(&path, text).expect("writing the schedule");
+    path
+}
+
+const GPT2: &str = "for b in m.transformer.h {
+    column(b.attn.c_attn, over: tp, groups: 3)
+    row(b.attn.c_proj, over: tp)
+    column(b.mlp.c_fc, over: tp)
+    row(b.mlp.c_proj, over: tp)
+}
+m.data_parallel(over: dp)";
+
+const BERT: &str = "for l in m.bert.encoder.layer {
+    column(l.attention.self.{query, key, value}, over: tp)
+    row(l.attention.output.dense, over: tp)
+    column(l.intermediate.dense, over: tp)
+    row(l.output.dense, over: tp)
+}
+m.data_parallel(over: dp)";
+
+const OPT: &str = "for l in m.model.decoder.layers {
+    column(l.self_attn.{q_proj, k_proj, v_proj}, over: tp)
+    row(l.self_attn.out_proj, over: tp)
+    column(l.fc1, over: tp)
+    row(l.fc2, over: tp)
+}
+m.data_parallel(over: dp)";
+
+const MODELS: [(&str, &str, &str); 3] = [
+    ("examples/gpt2/gpt2-tiny.pt2", GPT2, "m.transformer.h[..2].checkpoint()"),
+    ("tests/data/bert-tiny.pt2", BERT, "m.bert.encoder.layer.*.checkpoint()"),
+    ("tests/data/opt-tiny.pt2", OPT, "m.model.decoder.layers[0].checkpoint()"),
+];
+
+#[test]
+fn tensor_and_data_parallelism_compute_what_the_model_computes() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for (model, body, checkpoint) in MODELS {
+        for (dp, tp) in [(1, 2), (1, 4), (3, 1), (2, 2), (3, 4)] {
+            for body in [body.to_owned(), format!("{body}\n{checkpoint}")] {
+                let schedule = written(folder.path(), model, dp, tp, &body);
+                let batch = if dp == 2 { "8" } else { "9" };
+                let report = report(&schedule, &["--batch", batch, "--seq", "11", "--clip", "0.5"]);
+                assert_ne!(report["verdict"], "wrong", "{model}, dp {dp}, tp {tp}: {report:#}");
+                assert_eq!(report["ranks"], dp * tp);
+                assert_eq!(report["dropout"], true);
+            }
+        }
+    }
+}
+
+/// Micro-batches of a rank's rows, two axes of data parallelism, and recomputation at once.
+#[test]
+fn everything_at_once() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("all.slapo");
+    let text = format!(
+        "use std.parallel.{{column, row}}\nmodel \"{}\"\ninput {{ batch = 12, seq = 17 }}\nmesh {{ pod = 2, dp = 3, tp = 2 }}\n\
+         schedule main(m: Module) {{\n{GPT2}\nm.data_parallel(over: pod)\nm.accumulate(steps: 2)\nm.transformer.h.*.checkpoint()\n}}\n",
+        root().join("examples/gpt2/gpt2-tiny.pt2").display()
+    );
+    std::fs::write(&path, text).expect("writing the schedule");
+    let report = report(&path, &["--clip", "0.3", "--optimizer", "sgd", "--lr", "0.1"]);
+    assert_ne!(report["verdict"], "wrong", "{report:#}");
+    assert_eq!(report["ranks"], 12);
+}
+
+/// One process: the canonical form, the derivative table and the rerun operators beside autograd.
+#[test]
+fn single_rank_programs_compute_what_the_model_computes() {
+    for model in ["bert-tiny", "opt-tiny", "gpt2-odd", "misc", "counters", "operators"] {
+        let path = root().join(format!("tests/data/{model}.pt2"));
+        let report = report(&path, &["--batch", "6", "--seq", "9"]);
+        assert_ne!(report["verdict"], "wrong", "{model}: {report:#}");
+    }
+}
+
+#[test]
+fn the_examples_compute_what_the_model_computes() {
+    for name in ["plain", "recompute", "tensor_parallel", "data_parallel", "tp_dp"] {
+        let report = report(&root().join(format!("examples/gpt2/{name}.slapo")), &["--steps", "2"]);
+        assert_ne!(report["verdict"], "wrong", "{name}: {report:#}");
+    }
+}
+
+#[test]
+fn a_schedule_that_does_not_check_is_not_run() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let body = "m.transformer.h[0].mlp.c_proj.weight.shard(in, over: tp)";
+    let schedule = written(folder.path(), "examples/gpt2/gpt2-tiny.pt2", 1, 2, body);
+    assert_eq!(verify(&schedule, &[]).status.code(), Some(1));
+}
+
+#[test]
+fn verify_computes_in_float64() {
+    let output = verify(&root().join("examples/gpt2/plain.slapo"), &["--dtype", "f32"]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("float64"), "{said}");
+}
