@@ -1,4 +1,5 @@
-//! `cargo xtask bench train`: a training step of ours beside one of eager PyTorch, in time and in memory.
+//! `cargo xtask bench train`: a training step of ours beside one of eager PyTorch, in time and in memory; `bench check`: what
+//! the compiler takes on large models.
 //!
 //! Fresh processes in alternation; the median step of each run; the geometric mean of the pairs' ratios, and of PyTorch
 //! against itself beside it. A figure counts only where PyTorch agrees with itself within 5 %. Knows how to start the two
@@ -51,6 +52,55 @@ const SHAPES: [Shape; 2] = [
 ];
 
 const CORPUS: &str = "examples/gpt2/corpus.txt";
+
+/// Models that are too large to be committed: GPT-2 as published, and one of many layers.
+const LARGE: [Shape; 2] = [
+    Shape { name: "124M", model: &[], batch: "4", seq: "256" },
+    Shape {
+        name: "96 layers of width 64",
+        model: &["--layers", "96", "--width", "64", "--heads", "4", "--vocab", "256", "--positions", "128"],
+        batch: "4",
+        seq: "64",
+    },
+];
+
+/// Runs a command several times; prints the fastest run's seconds and the most memory that one held, in bytes.
+const MEASURE: &str = "
+import resource, subprocess, sys, time
+best = 1e9
+for _ in range(5):
+    began = time.perf_counter()
+    subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    best = min(best, time.perf_counter() - began)
+print('{\"seconds\": %f, \"resident\": %d}' % (best, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024))
+";
+
+/// Prints one table row per large model and command.
+pub fn check(_: &[String]) -> Result<ExitCode> {
+    let mut stages = Stages::new();
+    let libtorch = stages.run("libtorch", libtorch::find)?;
+    let python = stages.run("python", || Python::find(&libtorch))?;
+    stages.run("build", || stage::succeed(&mut cargo(&libtorch, &["build", "--release", "-p", "slapoc"])))?;
+    let built = stage::target_directory()?;
+    let mut rows = Vec::new();
+    for shape in &LARGE {
+        let archive = stages.run("export", || python.export(shape, &built.join("bench")))?;
+        let program = built.join("bench/program");
+        for (what, rest) in [("check", vec![]), ("apply", vec!["-o".as_ref(), program.as_os_str()])] {
+            let mut command = Command::new("python3");
+            command.args(["-c", MEASURE]).arg(built.join("release/slapoc")).args(["--quiet", what]);
+            command.args(["--batch", shape.batch, "--seq", shape.seq]).arg(&archive).args(rest);
+            let lines = stages.run("measure", || lines(&mut command))?;
+            let of = |key| lines.iter().find_map(|l| number(l, key)).ok_or("a measurement gave no numbers");
+            let (seconds, bytes) = (of("seconds")?, of("resident")?);
+            rows.push(format!("{:<22} {what:<6} {seconds:>8.3} s {:>8.1} MB", shape.name, bytes / 1e6));
+        }
+    }
+    stages.finish();
+    println!("{:<22} {:<6} {:>10} {:>11}", "model", "", "fastest", "resident");
+    rows.iter().for_each(|row| println!("{row}"));
+    Ok(ExitCode::SUCCESS)
+}
 
 /// What one run says: seconds of its median step, peak bytes.
 struct Run {

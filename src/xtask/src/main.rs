@@ -33,7 +33,8 @@ const DEMO: [&str; 6] =
 /// A bare `cargo test` leaves out what needs the worker.
 const FEATURES: &str = "--features=slapoc/worker-tests";
 
-const BENCHES: [Command; 2] = [
+const BENCHES: [Command; 3] = [
+    Command { name: "check", does: "time and memory of `slapoc check` on large models", run: bench::check },
     Command {
         name: "train",
         does: "a training step beside one of eager PyTorch, in time and memory",
