@@ -182,7 +182,7 @@ pub struct Place {
     pub is_backward: bool,
 }
 
-/// Compiles. The program is that of a mesh of one rank; layouts are those of the whole mesh.
+/// Compiles. The program is that of the mesh's first rank; layouts are those of the whole mesh.
 pub fn compile(
     model: &Model,
     sizes: &InputSizes,
@@ -205,8 +205,13 @@ pub fn compile(
     let mesh::Meshed { joint, syncs } = mesh::reduced(model, joint, effects).map_err(layout_faults)?;
     let joint = recompute(model, joint, &regions(model, effects));
     let layouts = mesh::layouts(model, &joint, effects, &syncs);
-    let (local, placements) = micro_batched(&joint, micro_batches)?;
-    let program = lower::lower(model, &local, &target(effects, options, placements));
+    let program = match world(effects) {
+        1 => {
+            let (local, placements) = micro_batched(&joint, micro_batches)?;
+            lower::lower(model, &local, &target(effects, options, placements))
+        }
+        _ => rank_program(model, &joint, &syncs, effects, options, 0)?,
+    };
     Ok(Compiled { bound, joint, layouts, syncs, program })
 }
 
@@ -243,29 +248,41 @@ pub fn programs(
     effects: &Effects,
     options: &Options,
 ) -> Result<Vec<Program>, Vec<Fault>> {
-    let world: i64 = effects.axes.iter().map(|axis| axis.size).product();
-    (0..world)
-        .map(|rank| {
-            let mut rest = rank;
-            let mut coordinates: Vec<i64> = Vec::new();
-            for axis in effects.axes.iter().rev() {
-                coordinates.insert(0, rest % axis.size);
-                rest /= axis.size;
-            }
-            let (local, mut placements) = mesh::local(model, &compiled.joint, effects, &compiled.syncs, &coordinates);
-            let (local, micro) = micro_batched(&local, i64::from(effects.micro_batches))?;
-            for (site, placement) in micro {
-                placements.entry(site).or_default().splits.extend(placement.splits);
-            }
-            let target = Target {
-                mesh: effects.axes.iter().map(|a| Axis { name: a.name.clone(), size: a.size }).collect(),
-                boxes: mesh::boxes(effects, &coordinates),
-                coordinates,
-                ..target(effects, options, placements)
-            };
-            Ok(lower::lower(model, &local, &target))
-        })
+    (0..world(effects))
+        .map(|rank| rank_program(model, &compiled.joint, &compiled.syncs, effects, options, rank))
         .collect()
+}
+
+fn world(effects: &Effects) -> i64 {
+    effects.axes.iter().map(|axis| axis.size).product()
+}
+
+fn rank_program(
+    model: &Model,
+    joint: &Joint,
+    syncs: &[(usize, Sync)],
+    effects: &Effects,
+    options: &Options,
+    rank: i64,
+) -> Result<Program, Vec<Fault>> {
+    let mut rest = rank;
+    let mut coordinates: Vec<i64> = Vec::new();
+    for axis in effects.axes.iter().rev() {
+        coordinates.insert(0, rest % axis.size);
+        rest /= axis.size;
+    }
+    let (local, mut placements) = mesh::local(model, joint, effects, syncs, &coordinates);
+    let (local, micro) = micro_batched(&local, i64::from(effects.micro_batches))?;
+    for (site, placement) in micro {
+        placements.entry(site).or_default().splits.extend(placement.splits);
+    }
+    let target = Target {
+        mesh: effects.axes.iter().map(|a| Axis { name: a.name.clone(), size: a.size }).collect(),
+        boxes: mesh::boxes(effects, &coordinates),
+        coordinates,
+        ..target(effects, options, placements)
+    };
+    Ok(lower::lower(model, &local, &target))
 }
 
 /// The program of the unscheduled model under libtorch's own autograd: the oracle. What the schedule changes of training
