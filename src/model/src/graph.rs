@@ -141,6 +141,17 @@ impl<I> Graph<I> {
     }
 }
 
+impl<I: Clone> Arg<I> {
+    /// The same argument, reading other values.
+    pub fn reading(&self, mut instead: impl FnMut(ValueId) -> ValueId) -> Arg<I> {
+        match self {
+            Arg::Value(v) => Arg::Value(instead(*v)),
+            Arg::Values(vs) => Arg::Values(vs.iter().map(|v| v.map(&mut instead)).collect()),
+            other => other.clone(),
+        }
+    }
+}
+
 impl<I> Node<I> {
     pub fn arg(&self, name: &str) -> Option<&Arg<I>> {
         self.args.iter().find(|(n, _)| n == name).map(|(_, arg)| arg)

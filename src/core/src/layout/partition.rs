@@ -62,7 +62,7 @@ impl Local<'_> {
         let stays_whole = self.is_whole_input(node);
         let mut args: Vec<(String, Arg)> = match stays_whole {
             true => node.reads().map(|v| arg("self", self.map[&v])).collect(),
-            false => node.args.iter().map(|(name, arg)| (name.clone(), self.arg(i, arg))).collect(),
+            false => node.args.iter().map(|(name, arg)| (name.clone(), arg.reading(|v| self.operand(i, v)))).collect(),
         };
         let mut op = node.op.clone();
         match (&node.op, self.here) {
@@ -163,14 +163,6 @@ impl Local<'_> {
             if let Arg::Value(bias) = value {
                 *value = Arg::Value(self.b.scale(*bias, factor));
             }
-        }
-    }
-
-    fn arg(&mut self, i: usize, arg: &Arg) -> Arg {
-        match arg {
-            Arg::Value(v) => Arg::Value(self.operand(i, *v)),
-            Arg::Values(vs) => Arg::Values(vs.iter().map(|v| v.map(|v| self.operand(i, v))).collect()),
-            other => other.clone(),
         }
     }
 

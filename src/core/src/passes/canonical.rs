@@ -196,18 +196,7 @@ impl Canon<'_> {
 
     fn copy(&mut self, node: &Node) {
         let map = &self.map;
-        let args = node
-            .args
-            .iter()
-            .map(|(name, arg)| {
-                let arg = match arg {
-                    Arg::Value(v) => Arg::Value(map[v]),
-                    Arg::Values(vs) => Arg::Values(vs.iter().map(|v| v.map(|v| map[&v])).collect()),
-                    other => other.clone(),
-                };
-                (name.clone(), arg)
-            })
-            .collect();
+        let args = node.args.iter().map(|(name, arg)| (name.clone(), arg.reading(|v| map[&v]))).collect();
         let results = node
             .outs
             .iter()

@@ -1,7 +1,7 @@
 //! Removal of what no output depends on.
 
 use crate::ir::Builder;
-use slapo_model::{Arg, Def, Graph, Node, ValueId};
+use slapo_model::{Def, Graph, Node, ValueId};
 use std::collections::BTreeMap;
 
 /// `graph` with only the nodes that its outputs and loss need. Parameters, buffers and inputs stay.
@@ -51,8 +51,14 @@ impl<'g> Copy<'g> {
 
     /// Copies `node`, reading values through `map` and recording its results there.
     pub fn node(&mut self, node: &Node) {
+        let inputs = node.reads().map(|v| (v, self.map[&v])).collect();
+        self.named(node, &inputs);
+    }
+
+    /// As [`Copy::node`], reading values through `inputs`; results keep their names.
+    pub fn named(&mut self, node: &Node, inputs: &BTreeMap<ValueId, ValueId>) {
         let names = node.outs.iter().map(|v| v.map(|v| self.old.value(v).name.clone())).collect();
-        let outs = self.clone_node(node, &self.map.clone_for(node), names);
+        let outs = self.again(node, inputs, names);
         for (old, new) in node.outs.iter().zip(outs) {
             if let (Some(old), Some(new)) = (old, new) {
                 self.map.insert(*old, new);
@@ -61,24 +67,13 @@ impl<'g> Copy<'g> {
     }
 
     /// Copies `node` reading values through `inputs`; fresh names where `names` has none.
-    pub fn clone_node(
+    pub fn again(
         &mut self,
         node: &Node,
         inputs: &BTreeMap<ValueId, ValueId>,
         names: Vec<Option<String>>,
     ) -> Vec<Option<ValueId>> {
-        let args = node
-            .args
-            .iter()
-            .map(|(name, arg)| {
-                let arg = match arg {
-                    Arg::Value(v) => Arg::Value(inputs[v]),
-                    Arg::Values(vs) => Arg::Values(vs.iter().map(|v| v.map(|v| inputs[&v])).collect()),
-                    other => other.clone(),
-                };
-                (name.clone(), arg)
-            })
-            .collect();
+        let args = node.args.iter().map(|(name, arg)| (name.clone(), arg.reading(|v| inputs[&v]))).collect();
         let results = node.outs.iter().zip(names).map(|(v, name)| v.map(|v| (name, self.old.ty(v).clone()))).collect();
         let copied = Node { op: node.op.clone(), args, outs: Vec::new(), origin: node.origin };
         self.b.push(copied, results)
@@ -90,15 +85,5 @@ impl<'g> Copy<'g> {
         graph.outputs = self.old.outputs.iter().map(|v| self.map[v]).collect();
         graph.loss = self.map[&self.old.loss];
         graph
-    }
-}
-
-trait CloneFor {
-    fn clone_for(&self, node: &Node) -> BTreeMap<ValueId, ValueId>;
-}
-
-impl CloneFor for BTreeMap<ValueId, ValueId> {
-    fn clone_for(&self, node: &Node) -> BTreeMap<ValueId, ValueId> {
-        node.reads().map(|v| (v, self[&v])).collect()
     }
 }

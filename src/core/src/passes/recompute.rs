@@ -36,13 +36,7 @@ pub fn recompute(model: &Model, joint: Joint, regions: &[Region]) -> Joint {
         };
         let recomputed = again.entry(region).or_insert_with(|| plan.emit(region, &mut copy));
         let inputs = node.reads().map(|v| (v, *recomputed.get(&v).unwrap_or(&copy.map[&v]))).collect();
-        let names = node.outs.iter().map(|v| v.map(|v| joint.graph.value(v).name.clone())).collect();
-        let outs = copy.clone_node(node, &inputs, names);
-        for (old, new) in node.outs.iter().zip(outs) {
-            if let (Some(old), Some(new)) = (old, new) {
-                copy.map.insert(*old, new);
-            }
-        }
+        copy.named(node, &inputs);
     }
     let gradients = joint.gradients.iter().map(|(p, v)| (*p, copy.map[v])).collect();
     let mutations = joint.mutations.iter().map(|v| copy.map[v]).collect();
@@ -135,7 +129,7 @@ impl<'j> Plan<'j> {
             let mut again = node.clone();
             again.origin.step = Some(self.regions[region].step);
             let names = vec![None; node.outs.len()];
-            for (old, new) in node.outs.iter().zip(copy.clone_node(&again, &inputs, names)) {
+            for (old, new) in node.outs.iter().zip(copy.again(&again, &inputs, names)) {
                 if let (Some(old), Some(new)) = (old, new) {
                     map.insert(*old, new);
                 }
