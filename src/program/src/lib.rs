@@ -161,7 +161,7 @@ pub struct Placement {
 }
 
 /// Dimension `dim` of global size N seen as `groups × parts × N/(groups·parts)`, of which one index of the middle
-/// factor is here.
+/// factor is here. Where N does not divide, the parts are those of [`piece`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Split {
     pub dim: usize,
@@ -274,6 +274,8 @@ pub enum Op {
 pub enum Collective {
     /// The sum.
     AllReduce,
+    /// The largest, element by element.
+    AllReduceMax,
     /// The whole tensor from pieces along `dim`.
     AllGather { dim: usize, groups: i64 },
     /// This rank's piece along `dim` of the sum.
@@ -287,6 +289,7 @@ impl Collective {
     pub fn name(&self) -> &'static str {
         match self {
             Collective::AllReduce => "all_reduce",
+            Collective::AllReduceMax => "all_reduce_max",
             Collective::AllGather { .. } => "all_gather",
             Collective::ReduceScatter { .. } => "reduce_scatter",
             Collective::AllToAll { .. } => "all_to_all",
@@ -315,6 +318,13 @@ pub enum Arg {
 pub enum Value {
     Global(GlobalId),
     Local(LocalId),
+}
+
+/// Offset and length of part `at` when `size` elements are divided among `parts`: where they do not divide, each of the
+/// first `size mod parts` parts has one element more. Part `at` of a [`Split`] has this piece of each of its groups.
+pub fn piece(size: i64, parts: i64, at: i64) -> (i64, i64) {
+    let (share, rest) = (size / parts, size % parts);
+    (at * share + at.min(rest), share + i64::from(at < rest))
 }
 
 fn check_version(found: u32) -> Result<(), String> {
@@ -360,5 +370,26 @@ impl Instr {
             };
             one.into_iter().chain(many.iter().copied().flatten())
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::piece;
+
+    #[test]
+    fn pieces_follow_each_other_and_differ_by_one_at_most() {
+        for size in 0..10 {
+            for parts in 1..10 {
+                let mut end = 0;
+                for at in 0..parts {
+                    let (offset, length) = piece(size, parts, at);
+                    assert_eq!(offset, end, "{size} in {parts}, part {at}");
+                    assert!((size / parts..=size / parts + 1).contains(&length));
+                    end += length;
+                }
+                assert_eq!(end, size, "{size} in {parts}");
+            }
+        }
     }
 }

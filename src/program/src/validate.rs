@@ -110,7 +110,7 @@ impl Check<'_> {
             self.fault(&function.name, Some(i), format!("axis {axis} does not exist"));
         }
         let groups = match kind {
-            Collective::AllReduce => 1,
+            Collective::AllReduce | Collective::AllReduceMax => 1,
             Collective::AllGather { groups, .. }
             | Collective::ReduceScatter { groups, .. }
             | Collective::AllToAll { groups, .. } => groups,

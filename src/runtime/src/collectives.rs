@@ -16,6 +16,7 @@ pub fn collective(kind: Collective, tensors: &[Tensor]) -> Result<Vec<Tensor>> {
     one_type(tensors)?;
     match kind {
         Collective::AllReduce => copies(sum(tensors)?, tensors.len()),
+        Collective::AllReduceMax => copies(largest(tensors)?, tensors.len()),
         Collective::AllGather { dim, groups } => copies(gather(tensors, dim, groups)?, tensors.len()),
         Collective::ReduceScatter { dim, groups } => each_piece(tensors, dim, groups, |pieces| sum(&pieces)),
         Collective::AllToAll { from, to, .. } if from == to => {
@@ -67,6 +68,12 @@ fn sum(tensors: &[Tensor]) -> Result<Tensor> {
         let _ = total.f_add_(other).map_err(text)?;
     }
     Ok(total)
+}
+
+fn largest(tensors: &[Tensor]) -> Result<Tensor> {
+    let (first, others) = tensors.split_first().ok_or("has no ranks")?;
+    let largest = libtorch::dense_copy(first)?;
+    others.iter().try_fold(largest, |largest, other| largest.f_maximum(other).map_err(text))
 }
 
 fn copies(tensor: Tensor, count: usize) -> Result<Vec<Tensor>> {
@@ -133,6 +140,13 @@ mod tests {
         let expected = Tensor::from_slice(&[0.0, 3.0]);
         all_equal(&got, &[expected.copy(), expected.copy(), expected]);
         assert_eq!(tensors[0].double_value(&[0]), 1.0, "arguments are as they were");
+    }
+
+    #[test]
+    fn the_largest_is_taken_element_by_element() {
+        let tensors = [Tensor::from_slice(&[1.0, -3.0]), Tensor::from_slice(&[0.5, -2.0])];
+        let expected = Tensor::from_slice(&[1.0, -2.0]);
+        all_equal(&collective(Collective::AllReduceMax, &tensors).expect("compares"), &[expected.copy(), expected]);
     }
 
     #[test]
