@@ -110,8 +110,12 @@ pub struct Compiled {
     pub joint: Joint,
     /// How the ranks of each mesh axis hold the values of `joint`; empty where the schedule asks nothing of the mesh.
     pub layouts: Vec<Typing>,
-    /// The syncs that [`Op::Sync`] nodes number: the schedule's, then those that `data_parallel` adds.
+    /// The syncs that [`Op::Sync`] nodes number: the axis, and the collective.
     pub syncs: Vec<(usize, Sync)>,
+    /// By the same number: the position in [`Effects::syncs`] of what asked for it, `None` for what `data_parallel` brings.
+    pub asked: Vec<Option<usize>>,
+    /// What `point.layout(…)` came to.
+    pub choices: Vec<mesh::Choice>,
     pub program: Program,
 }
 
@@ -160,6 +164,8 @@ pub enum LayoutProblem {
     Uneven { parameter: ParameterId, dim: usize, size: i64, groups: i64, parts: i64 },
     /// An operator that does not take its operands as they are held.
     Operator { at: Place, operator: String, reason: String, operands: Vec<(String, Layout)> },
+    /// A sync whose pieces do not divide the dimension.
+    SyncUneven { at: Place, dim: usize, size: i64, groups: i64, step: u32 },
     /// A sync that does not fit the value.
     Sync { at: Place, sync: Sync, found: Layout, step: u32 },
     /// A sync at a point that carries no differentiable value.
@@ -202,7 +208,7 @@ pub fn compile(
     if joint.gradients.is_empty() {
         return Err(vec![Fault::NothingToTrain]);
     }
-    let mesh::Meshed { joint, syncs } = mesh::reduced(model, joint, effects).map_err(layout_faults)?;
+    let mesh::Meshed { joint, syncs, asked, choices } = mesh::reduced(model, joint, effects).map_err(layout_faults)?;
     let joint = recompute(model, joint, &regions(model, effects));
     let layouts = mesh::layouts(model, &joint, effects, &syncs);
     let program = match world(effects) {
@@ -210,9 +216,9 @@ pub fn compile(
             let (local, placements) = micro_batched(&joint, micro_batches)?;
             lower::lower(model, &local, &target(effects, options, placements))
         }
-        _ => rank_program(model, &joint, &syncs, effects, options, 0)?,
+        _ => rank_program(model, &joint, &syncs, &layouts, effects, options, 0)?,
     };
-    Ok(Compiled { bound, joint, layouts, syncs, program })
+    Ok(Compiled { bound, joint, layouts, syncs, asked, choices, program })
 }
 
 fn layout_faults(faults: Vec<LayoutFault>) -> Vec<Fault> {
@@ -249,7 +255,10 @@ pub fn programs(
     options: &Options,
 ) -> Result<Vec<Program>, Vec<Fault>> {
     (0..world(effects))
-        .map(|rank| rank_program(model, &compiled.joint, &compiled.syncs, effects, options, rank))
+        .map(|rank| {
+            let Compiled { joint, syncs, layouts, .. } = compiled;
+            rank_program(model, joint, syncs, layouts, effects, options, rank)
+        })
         .collect()
 }
 
@@ -261,6 +270,7 @@ fn rank_program(
     model: &Model,
     joint: &Joint,
     syncs: &[(usize, Sync)],
+    layouts: &[Typing],
     effects: &Effects,
     options: &Options,
     rank: i64,
@@ -271,7 +281,7 @@ fn rank_program(
         coordinates.insert(0, rest % axis.size);
         rest /= axis.size;
     }
-    let (local, mut placements) = mesh::local(model, joint, effects, syncs, &coordinates);
+    let (local, mut placements) = mesh::local(model, joint, effects, syncs, layouts, &coordinates);
     let (local, micro) = micro_batched(&local, i64::from(effects.micro_batches))?;
     for (site, placement) in micro {
         placements.entry(site).or_default().splits.extend(placement.splits);

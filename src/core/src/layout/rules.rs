@@ -3,9 +3,10 @@
 //! Rules are per axis. A replicated operand that meets a split one is read as a piece where that is free ([`sliceable`]).
 //! Everything else is refused with the reason. An operator without a row is opaque: all operands replicated.
 
-use super::{Layout, OnAxis, Partial, Refusal, Replicated, Split, Typing, view};
+use super::{Layout, OnAxis, Partial, Refusal, Replicated, Split, Typing, encloses, view};
 use crate::ir::ops::{self, Call, wrap};
 use slapo_model::{Arg, Def, Graph, Node, Op, ValueId};
+use slapo_program::Collective;
 
 /// What a rule decides: a layout per result, and the replicated operands it reads as pieces.
 #[derive(Default)]
@@ -23,7 +24,7 @@ pub fn apply(graph: &Graph, node: &Node, typing: &Typing, sliceable: &[bool], on
     let rule = Rule { graph, node, typing, sliceable };
     match &node.op {
         Op::StepSum => Ok(rule.all(Replicated)),
-        Op::Collective { .. } => rule.linear(),
+        Op::Collective { kind, .. } => Ok(rule.collective(*kind)),
         Op::Part { .. } => Ok(rule.part(on)),
         Op::Border { .. } => rule.linear(),
         Op::Sync { sync } => rule.sync(*sync, on),
@@ -218,16 +219,38 @@ impl Rule<'_> {
         }
     }
 
-    /// Micro-batches divide a rank's rows of an input further; to other axes a piece is as the whole.
+    /// Micro-batches divide a rank's rows of an input further.
     fn part(&self, on: OnAxis) -> Outcome {
-        match on.axis {
-            None if is_rows_of_input(self.graph, self.node) => self.all(Split { dim: 0, groups: 1 }),
-            _ => match (self.layout("self"), &self.node.op) {
-                (Split { dim, groups }, Op::Part { dim: cut, parts, .. }) if dim == *cut => {
-                    self.all(Split { dim, groups: groups / parts })
-                }
-                (layout, _) => self.all(layout),
-            },
+        match (on.axis, &self.node.op) {
+            (None, _) if is_rows_of_input(self.graph, self.node) => self.all(Split { dim: 0, groups: 1 }),
+            (_, Op::Part { dim, groups, .. }) => self.all(self.converted(self.layout("self"), *dim, *groups)),
+            _ => self.all(self.layout("self")),
+        }
+    }
+
+    /// What other axes do changes how this one holds the value where both split one dimension.
+    fn collective(&self, kind: Collective) -> Outcome {
+        let from = self.layout("self");
+        self.all(match kind {
+            Collective::AllGather { dim, groups } | Collective::ReduceScatter { dim, groups } => {
+                self.converted(from, dim, groups)
+            }
+            Collective::AllToAll { from: gathered, groups, to } => {
+                self.converted(self.converted(from, gathered, groups), to, 1)
+            }
+            _ => from,
+        })
+    }
+
+    /// The layout behind another axis' conversion along `dim`, in `groups`. Pieces inside of the other axis' ones are counted
+    /// in what is there: fewer groups where a piece is taken, more where pieces are put together.
+    fn converted(&self, layout: Layout, dim: usize, groups: i64) -> Layout {
+        let (before, after) = (self.shape("self")[dim], self.out_shape()[dim]);
+        match layout {
+            Split { dim: own, groups: inner } if own == dim && !encloses(inner, self.typing.parts, groups) => {
+                Split { dim, groups: inner * after / before }
+            }
+            layout => layout,
         }
     }
 
@@ -236,11 +259,19 @@ impl Rule<'_> {
         let from = self.layout("self");
         match on.syncs.get(number as usize) {
             Some((axis, sync)) if Some(*axis) == on.axis => match sync.apply(from) {
+                Some(to @ Split { dim, groups }) if !self.divides(dim, groups) => Err(refuse(format!(
+                    "dimension {dim} of size {} does not divide into the pieces of {to}",
+                    self.out_shape()[dim]
+                ))),
                 Some(to) => Ok(self.all(to)),
                 None => Err(refuse(format!("`{sync}` takes {}, but the value is {from}", sync.takes()))),
             },
             _ => self.linear(),
         }
+    }
+
+    fn divides(&self, dim: usize, groups: i64) -> bool {
+        self.out_shape()[dim] % groups.saturating_mul(self.typing.parts) == 0
     }
 
     /// Linear in its only tensor.

@@ -14,7 +14,7 @@ mod shard;
 mod sync;
 
 pub(crate) use accumulate::indivisible;
-pub(crate) use numbers::joined;
+pub(crate) use numbers::{divisors, joined};
 
 use crate::compile::{Effects, MeshAxis};
 use crate::schedule::{Argument, Place, Ports, Step, Want};
