@@ -8,7 +8,9 @@ use crate::lower::{self, OptimizerSettings, Target};
 use crate::passes::autodiff::{self, Joint, NoDerivative};
 use crate::passes::borders;
 use crate::passes::canonical::{self, canonicalize};
-use crate::passes::mesh;
+use crate::passes::conversions::{Conversion, conversions};
+use crate::passes::merge::{Merged, merge};
+use crate::passes::mesh::{self, Choice};
 use crate::passes::recompute::{Region, recompute};
 use slapo_model::{BindError, Def, Graph, InputSizes, Model, ModuleId, Op, ParameterId, ScopeId, bind};
 use slapo_program::{Axis, Part, Placement, Program, Split};
@@ -26,10 +28,13 @@ pub struct Effects {
     pub shards: Vec<Shard>,
     pub syncs: Vec<PointSync>,
     pub data_parallel: Vec<DataParallel>,
+    pub denials: Vec<Denial>,
 }
 
+/// An axis as the schedule declares it, or one factor of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MeshAxis {
+    /// `tp`; of a factor `tp[0]`.
     pub name: String,
     /// At least 1. An axis of size 1 keeps its splits and partial sums in the check, so that a schedule checks alike at
     /// every degree.
@@ -70,10 +75,31 @@ pub enum SyncPoint {
     ParameterGradient(ParameterId),
 }
 
+impl SyncPoint {
+    /// The module at whose border it is, or that owns the parameter.
+    pub fn module(self, model: &Model) -> ModuleId {
+        match self {
+            SyncPoint::Input { module, .. }
+            | SyncPoint::Output { module, .. }
+            | SyncPoint::InputGradient { module, .. }
+            | SyncPoint::OutputGradient { module, .. } => module,
+            SyncPoint::ParameterGradient(parameter) => model.parameter(parameter).module,
+        }
+    }
+}
+
 /// `module.data_parallel(over)`: inputs are split along the batch; the loss and the gradients are reduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataParallel {
     pub axis: usize,
+    pub step: u32,
+}
+
+/// `module.deny(reshard)`: no conversion at a point of the module or below it moves more than `bytes`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Denial {
+    pub module: ModuleId,
+    pub bytes: i64,
     pub step: u32,
 }
 
@@ -87,6 +113,7 @@ impl Default for Effects {
             shards: Vec::new(),
             syncs: Vec::new(),
             data_parallel: Vec::new(),
+            denials: Vec::new(),
         }
     }
 }
@@ -115,7 +142,11 @@ pub struct Compiled {
     /// By the same number: the position in [`Effects::syncs`] of what asked for it, `None` for what `data_parallel` brings.
     pub asked: Vec<Option<usize>>,
     /// What `point.layout(…)` came to.
-    pub choices: Vec<mesh::Choice>,
+    pub choices: Vec<Choice>,
+    /// Reductions of gradients that became one.
+    pub merged: Vec<Merged>,
+    /// What the ranks send each other.
+    pub conversions: Vec<Conversion>,
     pub program: Program,
 }
 
@@ -142,6 +173,13 @@ pub enum Fault {
     NothingToTrain,
     /// Layouts that do not fit each other on a mesh axis.
     Layout(Box<LayoutFault>),
+    /// A conversion that moves more than a limit allows.
+    Denied {
+        denial: Denial,
+        conversion: Box<Conversion>,
+        /// The step that asked for it.
+        step: u32,
+    },
 }
 
 /// A place where the layouts of a schedule do not fit.
@@ -209,8 +247,14 @@ pub fn compile(
         return Err(vec![Fault::NothingToTrain]);
     }
     let mesh::Meshed { joint, syncs, asked, choices } = mesh::reduced(model, joint, effects).map_err(layout_faults)?;
+    let (joint, merged) = merge(joint, &syncs);
     let joint = recompute(model, joint, &regions(model, effects));
     let layouts = mesh::layouts(model, &joint, effects, &syncs);
+    let conversions = conversions(model, &joint, effects, (&syncs, &asked), &layouts);
+    let denied = denied(model, effects, &conversions);
+    if !denied.is_empty() {
+        return Err(denied);
+    }
     let program = match world(effects) {
         1 => {
             let (local, placements) = micro_batched(&joint, micro_batches)?;
@@ -218,11 +262,27 @@ pub fn compile(
         }
         _ => rank_program(model, &joint, &syncs, &layouts, effects, options, 0)?,
     };
-    Ok(Compiled { bound, joint, layouts, syncs, asked, choices, program })
+    Ok(Compiled { bound, joint, layouts, syncs, asked, choices, merged, conversions, program })
 }
 
 fn layout_faults(faults: Vec<LayoutFault>) -> Vec<Fault> {
     faults.into_iter().map(|fault| Fault::Layout(Box::new(fault))).collect()
+}
+
+/// Conversions beyond the tightest limit around their point.
+fn denied(model: &Model, effects: &Effects, conversions: &[Conversion]) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    for conversion in conversions {
+        let Some(sync) = conversion.asked.and_then(|asked| effects.syncs.get(asked)) else { continue };
+        let around = |module: ModuleId| std::iter::successors(Some(module), |id| model.module(*id).parent);
+        let module = sync.at.module(model);
+        let holds = |denial: &&Denial| around(module).any(|id| id == denial.module);
+        let tightest = effects.denials.iter().filter(holds).min_by_key(|denial| denial.bytes);
+        if let Some(denial) = tightest.filter(|denial| conversion.bytes > denial.bytes) {
+            faults.push(Fault::Denied { denial: *denial, conversion: Box::new(conversion.clone()), step: sync.step });
+        }
+    }
+    faults
 }
 
 fn trainable(model: &Model, effects: &Effects) -> BTreeSet<ParameterId> {

@@ -100,7 +100,7 @@ impl Sync {
             Sync::AllReduce | Sync::ReduceScatter { .. } => "a partial sum",
             Sync::AllGather { .. } | Sync::AllToAll { .. } => "a split value",
             Sync::Slice { .. } => "a replicated value",
-            Sync::Become(_) => "a value that one collective can turn into it",
+            Sync::Become(_) => "a value from which a collective leads there",
         }
     }
 }

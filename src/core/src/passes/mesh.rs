@@ -235,8 +235,7 @@ impl Mesh<'_> {
     }
 
     fn held(&self, parameter: ParameterId, axis: usize) -> Layout {
-        self.shard(parameter, axis)
-            .map_or(Layout::Replicated, |s| Layout::Split { dim: s.dim, groups: s.groups })
+        self.shard(parameter, axis).map_or(Layout::Replicated, |s| Layout::Split { dim: s.dim, groups: s.groups })
     }
 
     /// Gives every sync node a number of its own, and the layouts that were asked for the collectives that lead to them.

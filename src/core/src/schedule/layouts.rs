@@ -5,7 +5,7 @@
 
 use super::report::located;
 use super::select::selector;
-use super::{Argument, Checked, Step};
+use super::{Checked, Step};
 use crate::compile::{LayoutFault, LayoutProblem, Place};
 use crate::layout::{Layout, Sync};
 use crate::primitives::{divisors, joined};
@@ -41,9 +41,7 @@ impl Teller<'_> {
             LayoutProblem::Uneven { parameter, dim, size, groups, .. } => self.uneven(*parameter, *dim, *size, *groups),
             LayoutProblem::Operator { at, operator, reason, operands } => self.operator(at, operator, reason, operands),
             LayoutProblem::Sync { at, sync, found, step } => self.sync(at, *sync, *found, *step),
-            LayoutProblem::SyncUneven { dim, size, groups, step, .. } => {
-                self.sync_uneven(*dim, *size, *groups, *step)
-            }
+            LayoutProblem::SyncUneven { dim, size, groups, step, .. } => self.sync_uneven(*dim, *size, *groups, *step),
             LayoutProblem::NoValue { step, .. } => self.no_value(*step),
             LayoutProblem::Loss { found } => self.loss(*found),
             LayoutProblem::Gradient { parameter, found, wanted } => self.gradient(*parameter, *found, *wanted),
@@ -101,7 +99,10 @@ impl Teller<'_> {
             | (Sync::AllToAll { from: dim, .. }, Layout::Split { .. }) => format!("a value that is split along {dim}"),
             _ => sync.takes().to_string(),
         };
-        let message = format!("`{sync}` takes {takes}, but the value at `{path}` is {}", self.held(found));
+        let message = match sync {
+            Sync::Become(_) => format!("no collective gives `{sync}` at `{path}`: the value is {}", self.held(found)),
+            _ => format!("`{sync}` takes {takes}, but the value at `{path}` is {}", self.held(found)),
+        };
         let diagnostic = Diagnostic::error(Code::WrongSync, message);
         let diagnostic = match (sync, found) {
             (Sync::Become(Layout::Split { groups, .. }), _) if groups > 1 => {
@@ -227,7 +228,7 @@ impl Teller<'_> {
     }
 
     fn is_over(&self, step: &Step) -> bool {
-        matches!(step.arg("over"), Some(Argument::Axis(axis)) if axis == self.axis)
+        step.arg("over").is_some_and(|over| over.takes_axis(self.axis))
     }
 
     /// Labels: the step to blame, the others, else the axis.
@@ -266,6 +267,7 @@ impl Teller<'_> {
                 LayoutProblem::Sync { sync, step: own, .. } if *own == step.id => format!("takes {}", sync.takes()),
                 _ => format!("`{}` of `{}`", arg("kind"), step.target.path),
             },
+            "layout" => format!("asks for `{}` of `{}`", arg("to"), step.target.path),
             "data_parallel" => format!("splits the batch over `{}`", arg("over")),
             name => format!("`{name}` of `{}`", step.target.path),
         }
