@@ -8,7 +8,9 @@ use crate::lower::{self, OptimizerSettings, Target};
 use crate::passes::autodiff::{self, Joint, NoDerivative};
 use crate::passes::borders;
 use crate::passes::canonical::{self, canonicalize};
-use crate::passes::mesh;
+use crate::passes::conversions::{Conversion, conversions};
+use crate::passes::merge::{Merged, merge};
+use crate::passes::mesh::{self, Choice};
 use crate::passes::recompute::{Region, recompute};
 use slapo_model::{BindError, Def, Graph, InputSizes, Model, ModuleId, Op, ParameterId, ScopeId, bind};
 use slapo_program::{Axis, Part, Placement, Program, Split};
@@ -26,10 +28,13 @@ pub struct Effects {
     pub shards: Vec<Shard>,
     pub syncs: Vec<PointSync>,
     pub data_parallel: Vec<DataParallel>,
+    pub denials: Vec<Denial>,
 }
 
+/// An axis as the schedule declares it, or one factor of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MeshAxis {
+    /// `tp`; of a factor `tp[0]`.
     pub name: String,
     /// At least 1. An axis of size 1 keeps its splits and partial sums in the check, so that a schedule checks alike at
     /// every degree.
@@ -72,10 +77,31 @@ pub enum SyncPoint {
     ParameterGradient(ParameterId),
 }
 
+impl SyncPoint {
+    /// The module at whose border it is, or that owns the parameter.
+    pub fn module(self, model: &Model) -> ModuleId {
+        match self {
+            SyncPoint::Input { module, .. }
+            | SyncPoint::Output { module, .. }
+            | SyncPoint::InputGradient { module, .. }
+            | SyncPoint::OutputGradient { module, .. } => module,
+            SyncPoint::ParameterGradient(parameter) => model.parameter(parameter).module,
+        }
+    }
+}
+
 /// `module.data_parallel(over)`: inputs are split along the batch; the loss and the gradients are reduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataParallel {
     pub axis: usize,
+    pub step: u32,
+}
+
+/// `module.deny(reshard)`: no conversion at a point of the module or below it moves more than `bytes`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Denial {
+    pub module: ModuleId,
+    pub bytes: i64,
     pub step: u32,
 }
 
@@ -89,6 +115,7 @@ impl Default for Effects {
             shards: Vec::new(),
             syncs: Vec::new(),
             data_parallel: Vec::new(),
+            denials: Vec::new(),
         }
     }
 }
@@ -112,8 +139,16 @@ pub struct Compiled {
     pub joint: Joint,
     /// How the ranks of each mesh axis hold the values of `joint`; empty where the schedule asks nothing of the mesh.
     pub layouts: Vec<Typing>,
-    /// The syncs that [`Op::Sync`] nodes number: the schedule's, then those that `data_parallel` adds.
+    /// The syncs that [`Op::Sync`] nodes number: the axis, and the collective.
     pub syncs: Vec<(usize, Sync)>,
+    /// By the same number: the position in [`Effects::syncs`] of what asked for it, `None` for what `data_parallel` brings.
+    pub asked: Vec<Option<usize>>,
+    /// What `point.layout(…)` came to.
+    pub choices: Vec<Choice>,
+    /// Reductions of gradients that became one.
+    pub merged: Vec<Merged>,
+    /// What the ranks send each other.
+    pub conversions: Vec<Conversion>,
     pub program: Program,
 }
 
@@ -140,6 +175,13 @@ pub enum Fault {
     NothingToTrain,
     /// Layouts that do not fit each other on a mesh axis.
     Layout(Box<LayoutFault>),
+    /// A conversion that moves more than a limit allows.
+    Denied {
+        denial: Denial,
+        conversion: Box<Conversion>,
+        /// The step that asked for it.
+        step: u32,
+    },
 }
 
 /// A place where the layouts of a schedule do not fit.
@@ -162,6 +204,8 @@ pub enum LayoutProblem {
     Uneven { parameter: ParameterId, dim: usize, size: i64, groups: i64, parts: i64 },
     /// An operator that does not take its operands as they are held.
     Operator { at: Place, operator: String, reason: String, operands: Vec<(String, Layout)> },
+    /// A sync whose pieces do not divide the dimension.
+    SyncUneven { at: Place, dim: usize, size: i64, groups: i64, step: u32 },
     /// A sync that does not fit the value.
     Sync { at: Place, sync: Sync, found: Layout, step: u32 },
     /// A sync at a point that carries no differentiable value.
@@ -204,21 +248,43 @@ pub fn compile(
     if joint.gradients.is_empty() {
         return Err(vec![Fault::NothingToTrain]);
     }
-    let mesh::Meshed { joint, syncs } = mesh::reduced(model, joint, effects).map_err(layout_faults)?;
+    let mesh::Meshed { joint, syncs, asked, choices } = mesh::reduced(model, joint, effects).map_err(layout_faults)?;
+    let (joint, merged) = merge(joint, &syncs);
     let joint = recompute(model, joint, &regions(model, effects));
     let layouts = mesh::layouts(model, &joint, effects, &syncs);
+    let conversions = conversions(model, &joint, effects, (&syncs, &asked), &layouts);
+    let denied = denied(model, effects, &conversions);
+    if !denied.is_empty() {
+        return Err(denied);
+    }
     let program = match world(effects) {
         1 => {
             let (local, placements) = micro_batched(&joint, micro_batches)?;
             lower::lower(model, &local, &target(effects, options, &joint.graph, placements))
         }
-        _ => rank_program(model, &joint, &syncs, effects, options, 0)?,
+        _ => rank_program(model, &joint, &syncs, &layouts, effects, options, 0)?,
     };
-    Ok(Compiled { bound, joint, layouts, syncs, program })
+    Ok(Compiled { bound, joint, layouts, syncs, asked, choices, merged, conversions, program })
 }
 
 fn layout_faults(faults: Vec<LayoutFault>) -> Vec<Fault> {
     faults.into_iter().map(|fault| Fault::Layout(Box::new(fault))).collect()
+}
+
+/// Conversions beyond the tightest limit around their point.
+fn denied(model: &Model, effects: &Effects, conversions: &[Conversion]) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    for conversion in conversions {
+        let Some(sync) = conversion.asked.and_then(|asked| effects.syncs.get(asked)) else { continue };
+        let around = |module: ModuleId| std::iter::successors(Some(module), |id| model.module(*id).parent);
+        let module = sync.at.module(model);
+        let holds = |denial: &&Denial| around(module).any(|id| id == denial.module);
+        let tightest = effects.denials.iter().filter(holds).min_by_key(|denial| denial.bytes);
+        if let Some(denial) = tightest.filter(|denial| conversion.bytes > denial.bytes) {
+            faults.push(Fault::Denied { denial: *denial, conversion: Box::new(conversion.clone()), step: sync.step });
+        }
+    }
+    faults
 }
 
 fn trainable(model: &Model, effects: &Effects) -> BTreeSet<ParameterId> {
@@ -251,7 +317,10 @@ pub fn programs(
     options: &Options,
 ) -> Result<Vec<Program>, Vec<Fault>> {
     (0..world(effects))
-        .map(|rank| rank_program(model, &compiled.joint, &compiled.syncs, effects, options, rank))
+        .map(|rank| {
+            let Compiled { joint, syncs, layouts, .. } = compiled;
+            rank_program(model, joint, syncs, layouts, effects, options, rank)
+        })
         .collect()
 }
 
@@ -263,6 +332,7 @@ fn rank_program(
     model: &Model,
     joint: &Joint,
     syncs: &[(usize, Sync)],
+    layouts: &[Typing],
     effects: &Effects,
     options: &Options,
     rank: i64,
@@ -273,7 +343,7 @@ fn rank_program(
         coordinates.insert(0, rest % axis.size);
         rest /= axis.size;
     }
-    let (local, mut placements) = mesh::local(model, joint, effects, syncs, &coordinates);
+    let (local, mut placements) = mesh::local(model, joint, effects, syncs, layouts, &coordinates);
     let (local, micro) = micro_batched(&local, i64::from(effects.micro_batches))?;
     for (site, placement) in micro {
         placements.entry(site).or_default().splits.extend(placement.splits);

@@ -139,6 +139,7 @@ codes! {
     PartialLoss = "S0606", "a loss that is not whole";
     GradientLayout = "S0607", "a gradient held otherwise than its parameter";
     SplitsCross = "S0608", "two axes that split one dimension across each other";
+    Denied = "S0615", "a conversion that moves more than a limit allows";
     TwoAutos = "S0651", "two axes that are `auto`";
     WorldSize = "S0652", "a mesh that does not fit the number of ranks";
     AxisSize = "S0653", "an axis size that is not allowed";

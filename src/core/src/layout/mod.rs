@@ -41,6 +41,8 @@ pub enum Sync {
     AllToAll { from: usize, to: usize },
     /// R → S(dim, groups), without communication.
     Slice { dim: usize, groups: i64 },
+    /// Any → this layout, by the collective that leads there ([`Sync::chosen`]).
+    Become(Layout),
 }
 
 impl fmt::Display for Sync {
@@ -54,6 +56,9 @@ impl fmt::Display for Sync {
             Sync::AllToAll { from, to } => write!(f, "all_to_all({from}, {to})"),
             Sync::Slice { dim, groups: 1 } => write!(f, "slice({dim})"),
             Sync::Slice { dim, groups } => write!(f, "slice({dim}, groups: {groups})"),
+            Sync::Become(Split { dim, groups: 1 }) => write!(f, "layout(shard({dim}))"),
+            Sync::Become(Split { dim, groups }) => write!(f, "layout(shard({dim}, groups: {groups}))"),
+            Sync::Become(_) => f.write_str("layout(replicate)"),
         }
     }
 }
@@ -67,7 +72,25 @@ impl Sync {
             (Sync::ReduceScatter { dim, groups }, Partial) => Some(Split { dim, groups }),
             (Sync::AllToAll { from, to }, Split { dim, .. }) if dim == from => Some(Split { dim: to, groups: 1 }),
             (Sync::Slice { dim, groups }, Replicated) => Some(Split { dim, groups }),
+            (Sync::Become(to), _) if to == from || self.chosen(from).is_some() => Some(to),
             _ => None,
+        }
+    }
+
+    /// The collective that a sync is on a value held as `from`; for a layout that was asked for the one that leads there,
+    /// `None` where nothing is to be done, or nothing leads there.
+    pub fn chosen(self, from: Layout) -> Option<Sync> {
+        match (self, from) {
+            (Sync::Become(to), _) if to == from => None,
+            (Sync::Become(Replicated), Partial) => Some(Sync::AllReduce),
+            (Sync::Become(Replicated), Split { .. }) => Some(Sync::AllGather { dim: None }),
+            (Sync::Become(Split { dim, groups }), Partial) => Some(Sync::ReduceScatter { dim, groups }),
+            (Sync::Become(Split { dim, groups }), Replicated) => Some(Sync::Slice { dim, groups }),
+            (Sync::Become(Split { dim: to, groups: 1 }), Split { dim: from, .. }) if from != to => {
+                Some(Sync::AllToAll { from, to })
+            }
+            (Sync::Become(_), _) => None,
+            (sync, _) => Some(sync),
         }
     }
 
@@ -77,8 +100,15 @@ impl Sync {
             Sync::AllReduce | Sync::ReduceScatter { .. } => "a partial sum",
             Sync::AllGather { .. } | Sync::AllToAll { .. } => "a split value",
             Sync::Slice { .. } => "a replicated value",
+            Sync::Become(_) => "a value from which a collective leads there",
         }
     }
+}
+
+/// Of two splits of one dimension, whether that in `groups` over `parts` cuts it into the coarser pieces: those of the other
+/// lie inside them.
+pub fn encloses(groups: i64, parts: i64, other: i64) -> bool {
+    other % groups.saturating_mul(parts) == 0
 }
 
 impl fmt::Display for Layout {
@@ -254,7 +284,7 @@ pub fn joint_fault(graph: &Graph, typings: &[Typing]) -> Option<(usize, usize, u
                 for b in &held[k + 1..] {
                     let (outer, inner) = if a.2 <= b.2 { (a, b) } else { (b, a) };
                     let size = graph.ty(v).shape[a.1];
-                    let nested = inner.2 % (outer.2 * typings[outer.0].parts) == 0
+                    let nested = encloses(outer.2, typings[outer.0].parts, inner.2)
                         && size % (inner.2 * typings[inner.0].parts) == 0;
                     if a.1 == b.1 && !nested {
                         return Some((i, a.1, a.0, b.0));

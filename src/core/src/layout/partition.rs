@@ -2,7 +2,7 @@
 
 mod vocabulary;
 
-use super::{Layout, Partial, Split, Sync, Typing, rules};
+use super::{Layout, Partial, Split, Sync, Typing, encloses, rules};
 use crate::ir::ops::wrap;
 use crate::ir::{Builder, arg};
 use slapo_model::{Arg, Def, Graph, Node, Op, Type, ValueId};
@@ -73,6 +73,7 @@ impl Local<'_> {
         match (&node.op, self.here) {
             (Op::Aten(name), _) => self.resize(name, node, &mut args),
             (Op::Sync { sync }, Here::Rank { axis, syncs, .. }) => op = self.collective(*sync, axis, syncs, node),
+            (Op::Collective { .. } | Op::Part { .. }, _) if !stays_whole => op = self.within(node),
             (Op::StepSum, Here::Rank { axis, .. }) => self.reduce_count(axis, node, &mut args),
             _ => {}
         }
@@ -131,14 +132,38 @@ impl Local<'_> {
         }
     }
 
+    /// What another axis converts, in the pieces that are here: of groups that lie inside these pieces there are fewer.
+    fn within(&self, node: &Node) -> Op {
+        let held = node.tensor("self").map(|v| self.typing.of(v));
+        let left = |dim: usize, groups: i64| match held {
+            Some(Split { dim: own, groups: outer }) if own == dim && encloses(outer, self.typing.parts, groups) => {
+                groups / self.typing.parts
+            }
+            _ => groups,
+        };
+        let mut op = node.op.clone();
+        match &mut op {
+            Op::Part { dim, groups, .. } => *groups = left(*dim, *groups),
+            Op::Collective { kind: Collective::AllGather { dim, groups }, .. }
+            | Op::Collective { kind: Collective::ReduceScatter { dim, groups }, .. }
+            | Op::Collective { kind: Collective::AllToAll { from: dim, groups, .. }, .. } => {
+                *groups = left(*dim, *groups);
+            }
+            _ => {}
+        }
+        op
+    }
+
     /// A sync of this axis as what ranks do; those of other axes stay for their own partition.
     fn collective(&self, number: u32, axis: usize, syncs: &[(usize, Sync)], node: &Node) -> Op {
         let from = node.tensor("self").map(|v| self.typing.of(v));
         let Some((_, sync)) = syncs.get(number as usize).filter(|(a, _)| *a == axis) else {
             return node.op.clone();
         };
-        let kind = match (*sync, from) {
-            _ if self.typing.parts == 1 => return Op::Border { gradient: Vec::new() },
+        let Some(sync) = sync.chosen(from.unwrap_or(Layout::Replicated)) else {
+            return Op::Border { gradient: Vec::new() };
+        };
+        let kind = match (sync, from) {
             (Sync::AllReduce, _) => Collective::AllReduce,
             (Sync::AllGather { .. }, Some(Split { dim, groups })) => Collective::AllGather { dim, groups },
             (Sync::ReduceScatter { dim, groups }, _) => Collective::ReduceScatter { dim, groups },

@@ -5,7 +5,7 @@
 
 mod vocabulary;
 
-use super::{Layout, OnAxis, Partial, Refusal, Replicated, Split, Sync, Typing, view};
+use super::{Layout, OnAxis, Partial, Refusal, Replicated, Split, Sync, Typing, encloses, view};
 use crate::ir::ops::{self, Call, wrap};
 use slapo_model::{Arg, Def, Graph, Node, Op, ValueId};
 use slapo_program::Collective;
@@ -223,16 +223,41 @@ impl Rule<'_> {
         }
     }
 
-    /// Micro-batches divide a rank's rows of an input further; to other axes a piece is as the whole.
+    /// Micro-batches divide a rank's rows of an input further.
     fn part(&self) -> Outcome {
-        match self.on.axis {
-            None if is_rows_of_input(self.graph, self.node) => self.all(Split { dim: 0, groups: 1 }),
-            _ => match (self.layout("self"), &self.node.op) {
-                (Split { dim, groups }, Op::Part { dim: cut, parts, .. }) if dim == *cut => {
-                    self.all(Split { dim, groups: groups / parts })
-                }
-                (layout, _) => self.all(layout),
-            },
+        match (self.on.axis, &self.node.op) {
+            (None, _) if is_rows_of_input(self.graph, self.node) => self.all(Split { dim: 0, groups: 1 }),
+            (_, Op::Part { dim, groups, .. }) => self.all(self.converted(self.layout("self"), *dim, *groups)),
+            _ => self.all(self.layout("self")),
+        }
+    }
+
+    /// What other axes do changes how this one holds the value where both split one dimension.
+    fn collective(&self, kind: Collective) -> Verdict {
+        let from = self.layout("self");
+        Ok(self.all(match kind {
+            Collective::AllReduceMax if from == Partial => {
+                return Err(refuse("the largest of partial sums is not that of the sums"));
+            }
+            Collective::AllGather { dim, groups } | Collective::ReduceScatter { dim, groups } => {
+                self.converted(from, dim, groups)
+            }
+            Collective::AllToAll { from: gathered, groups, to } => {
+                self.converted(self.converted(from, gathered, groups), to, 1)
+            }
+            Collective::AllReduce | Collective::AllReduceMax => from,
+        }))
+    }
+
+    /// The layout behind another axis' conversion along `dim`, in `groups`. Pieces inside of the other axis' ones are counted
+    /// in what is there: fewer groups where a piece is taken, more where pieces are put together.
+    fn converted(&self, layout: Layout, dim: usize, groups: i64) -> Layout {
+        let (before, after) = (self.shape("self")[dim], self.out_shape()[dim]);
+        match layout {
+            Split { dim: own, groups: inner } if own == dim && !encloses(inner, self.typing.parts, groups) => {
+                Split { dim, groups: inner * after / before }
+            }
+            layout => layout,
         }
     }
 
@@ -244,25 +269,18 @@ impl Rule<'_> {
                 let Some(to) = sync.apply(from) else {
                     return Err(refuse(format!("`{sync}` takes {}, but the value is {from}", sync.takes())));
                 };
+                let exchanges = matches!(sync.chosen(from), Some(Sync::AllToAll { .. }));
                 if let Split { dim, groups } = to
-                    && (groups != 1 || matches!(sync, Sync::AllToAll { .. }))
+                    && (groups != 1 || exchanges)
                 {
                     self.even(self.out_shape(), dim, groups, "it takes pieces")?;
                 }
-                if matches!(sync, Sync::AllToAll { .. }) {
+                if exchanges {
                     self.evenly("self", "it exchanges pieces")?;
                 }
                 Ok(self.all(to))
             }
             _ => self.linear(),
-        }
-    }
-
-    /// Of an axis that another one's partition has seen already.
-    fn collective(&self, kind: Collective) -> Verdict {
-        match (kind, self.layout("self")) {
-            (Collective::AllReduceMax, Partial) => Err(refuse("the largest of partial sums is not that of the sums")),
-            (_, layout) => Ok(self.all(layout)),
         }
     }
 

@@ -17,6 +17,21 @@ pub struct Meshed {
     pub joint: Joint,
     /// What its [`Op::Sync`] nodes number: the axis, and what is done on it.
     pub syncs: Vec<(usize, Sync)>,
+    /// By the same number: the position in [`Effects::syncs`] of what the schedule asked for, `None` for a reduction that
+    /// `data_parallel` brings.
+    pub asked: Vec<Option<usize>>,
+    /// Layouts that were asked for.
+    pub choices: Vec<Choice>,
+}
+
+/// What `point.layout(…)` came to, for one value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// Position in [`Effects::syncs`].
+    pub asked: usize,
+    pub found: Layout,
+    /// `None` where the value was held so already.
+    pub collective: Option<Sync>,
 }
 
 /// The layouts of a graph that [`reduced`] has accepted, one per axis; none where the schedule asks nothing of the mesh.
@@ -25,35 +40,41 @@ pub fn layouts(model: &Model, joint: &Joint, effects: &Effects, syncs: &[(usize,
     if is_idle(effects) {
         return Vec::new();
     }
-    let meshed = Meshed { joint: joint.clone(), syncs: syncs.to_vec() };
-    let mesh = Mesh { model, effects, meshed };
+    let mesh = Mesh { model, effects, joint: joint.clone(), syncs: syncs.to_vec() };
     (0..effects.axes.len()).filter_map(|axis| mesh.infer(axis).ok()).collect()
 }
 
-/// The joint graph of one rank, partitioned axis by axis, and how its dropout sites lie in the whole.
+/// The joint graph of one rank, partitioned axis by axis, and how its dropout sites lie in the whole. `typings` are those
+/// of [`layouts`].
 pub fn local(
     model: &Model,
     joint: &Joint,
     effects: &Effects,
     syncs: &[(usize, Sync)],
+    typings: &[Typing],
     coordinates: &[i64],
 ) -> (Joint, BTreeMap<u32, Placement>) {
     let mut placements: BTreeMap<u32, Placement> = BTreeMap::new();
     for (site, v) in dropouts(&joint.graph) {
         placements.insert(site, Placement { global_shape: joint.graph.ty(v).shape.clone(), splits: Vec::new() });
     }
+    let syncs = within_outer(&joint.graph, syncs, typings);
     let mut joint = joint.clone();
     for (axis, coordinate) in coordinates.iter().enumerate() {
-        let mesh = Mesh { model, effects, meshed: Meshed { joint, syncs: syncs.to_vec() } };
-        let Ok(typing) = mesh.infer(axis) else { return (mesh.meshed.joint, placements) };
-        joint = mesh.meshed.joint;
+        if effects.axes[axis].size == 1 {
+            drop_syncs(&mut joint.graph, &syncs, axis);
+            continue;
+        }
+        let mesh = Mesh { model, effects, joint, syncs: syncs.clone() };
+        let Ok(typing) = mesh.infer_within(axis) else { return (mesh.joint, placements) };
+        joint = mesh.joint;
         for (site, v) in dropouts(&joint.graph) {
             if let Layout::Split { dim, groups } = typing.of(v) {
                 let split = Split { dim, groups, parts: typing.parts, part: Part::Rank(*coordinate) };
                 placements.entry(site).or_default().splits.push(split);
             }
         }
-        let here = Here::Rank { axis, coordinate: *coordinate, syncs };
+        let here = Here::Rank { axis, coordinate: *coordinate, syncs: &syncs };
         let (graph, forward) = layout::partition(&joint.graph, &typing, joint.forward, here);
         let mutations = graph.outputs[1..=joint.mutations.len()].to_vec();
         let values = &graph.outputs[1 + mutations.len()..];
@@ -61,6 +82,36 @@ pub fn local(
         joint = Joint { forward, mutations, gradients, graph, rerun: joint.rerun };
     }
     (joint, placements)
+}
+
+/// Syncs with the groups of the pieces that the axes in front have left: what lies inside these counts fewer.
+fn within_outer(graph: &Graph, syncs: &[(usize, Sync)], typings: &[Typing]) -> Vec<(usize, Sync)> {
+    let mut within = syncs.to_vec();
+    for node in &graph.nodes {
+        let (Op::Sync { sync }, Some(Some(out))) = (&node.op, node.outs.first()) else { continue };
+        let (axis, kind) = &mut within[*sync as usize];
+        let (Sync::ReduceScatter { dim, groups } | Sync::Slice { dim, groups }) = kind else { continue };
+        // Copies that recomputation made have the number of their original, and its layouts.
+        let (_, Sync::ReduceScatter { groups: whole, .. } | Sync::Slice { groups: whole, .. }) = syncs[*sync as usize]
+        else {
+            continue;
+        };
+        let outer = typings.iter().take(*axis).filter(|typing| match typing.of(*out) {
+            Layout::Split { dim: own, groups: outer } => own == *dim && layout::encloses(outer, typing.parts, whole),
+            _ => false,
+        });
+        *groups = whole / outer.map(|typing| typing.parts).product::<i64>();
+    }
+    within
+}
+
+/// An axis of one rank has nothing to convert.
+fn drop_syncs(graph: &mut Graph, syncs: &[(usize, Sync)], axis: usize) {
+    for node in &mut graph.nodes {
+        if matches!(node.op, Op::Sync { sync } if syncs[sync as usize].0 == axis) {
+            node.op = Op::Border { gradient: Vec::new() };
+        }
+    }
 }
 
 /// Sites with what they drop out of, the forward ones first.
@@ -81,27 +132,34 @@ pub fn boxes(effects: &Effects, coordinates: &[i64]) -> BTreeMap<ParameterId, Ve
     let mut boxes: BTreeMap<ParameterId, Vec<(usize, Split)>> = BTreeMap::new();
     for s in shards {
         let (parts, part) = (effects.axes[s.axis].size, Part::Rank(coordinates[s.axis]));
-        let split = Split { dim: s.dim, groups: s.groups, parts, part };
+        let split = Split { dim: s.dim, groups: groups_within(effects, s), parts, part };
         boxes.entry(s.parameter).or_default().push((s.axis, split));
     }
     boxes
+}
+
+/// The groups of a shard in the box that the axes in front leave of the parameter.
+fn groups_within(effects: &Effects, shard: &Shard) -> i64 {
+    let same = |s: &&Shard| s.parameter == shard.parameter && s.dim == shard.dim && s.axis < shard.axis;
+    shard.groups / effects.shards.iter().filter(same).map(|s| effects.axes[s.axis].size).product::<i64>()
 }
 
 fn is_idle(effects: &Effects) -> bool {
     effects.shards.is_empty() && effects.syncs.is_empty() && effects.data_parallel.is_empty()
 }
 
-/// Types `joint` on every axis and puts in the reductions that `data_parallel` brings.
+/// Types `joint` on every axis, puts in the reductions that `data_parallel` brings, and settles which collective every sync
+/// is: each has a number of its own then.
 pub fn reduced(model: &Model, joint: Joint, effects: &Effects) -> Result<Meshed, Vec<LayoutFault>> {
     let syncs: Vec<(usize, Sync)> = effects.syncs.iter().map(|s| (s.axis, s.sync)).collect();
     if is_idle(effects) {
-        return Ok(Meshed { joint, syncs });
+        return Ok(Meshed { joint, syncs, asked: Vec::new(), choices: Vec::new() });
     }
     let uneven = uneven(model, effects);
     if !uneven.is_empty() {
         return Err(uneven);
     }
-    let mut mesh = Mesh { model, effects, meshed: Meshed { joint, syncs } };
+    let mut mesh = Mesh { model, effects, joint, syncs };
     mesh.sync_parameter_gradients();
     let mut faults = Vec::new();
     for axis in 0..effects.axes.len() {
@@ -114,7 +172,7 @@ pub fn reduced(model: &Model, joint: Joint, effects: &Effects) -> Result<Meshed,
     let typings: Vec<Typing> = (0..effects.axes.len()).filter_map(|axis| mesh.infer(axis).ok()).collect();
     match mesh.nesting(&typings) {
         Some(fault) => Err(vec![fault]),
-        None => Ok(mesh.meshed),
+        None => Ok(mesh.settled(&typings)),
     }
 }
 
@@ -125,7 +183,7 @@ fn uneven(model: &Model, effects: &Effects) -> Vec<LayoutFault> {
         let size = model.parameter(shard.parameter).shape.get(shard.dim).copied().unwrap_or(1);
         let parts = effects.axes[shard.axis].size;
         let fits = |parts: i64| size % (shard.groups * parts) == 0;
-        if !fits(parts) && !(shard.uneven && shard.groups == 1) {
+        if !(fits(parts) || shard.uneven && shard.groups == 1) {
             let problem =
                 LayoutProblem::Uneven { parameter: shard.parameter, dim: shard.dim, size, groups: shard.groups, parts };
             let legal = (1..=size).filter(|parts| fits(*parts)).collect();
@@ -138,18 +196,31 @@ fn uneven(model: &Model, effects: &Effects) -> Vec<LayoutFault> {
 struct Mesh<'a> {
     model: &'a Model,
     effects: &'a Effects,
-    meshed: Meshed,
+    joint: Joint,
+    syncs: Vec<(usize, Sync)>,
 }
 
 impl Mesh<'_> {
     fn infer(&self, axis: usize) -> Result<Typing, Vec<Refusal>> {
-        let on = OnAxis { parts: self.effects.axes[axis].size, axis: Some(axis), syncs: &self.meshed.syncs };
+        self.infer_with(axis, |shard| shard.groups)
+    }
+
+    /// On a graph that is partitioned on the axes in front.
+    fn infer_within(&self, axis: usize) -> Result<Typing, Vec<Refusal>> {
+        self.infer_with(axis, |shard| groups_within(self.effects, shard))
+    }
+
+    fn infer_with(&self, axis: usize, groups_of: impl Fn(&Shard) -> i64) -> Result<Typing, Vec<Refusal>> {
+        let on = OnAxis { parts: self.effects.axes[axis].size, axis: Some(axis), syncs: &self.syncs };
         // Of several axes that split the batch, each divides what the outer ones leave.
         let outer = self.effects.data_parallel.iter().filter(|dp| dp.axis < axis);
         let groups = outer.map(|dp| self.effects.axes[dp.axis].size).product();
         let data_parallel = self.data_parallel(axis).is_some();
-        layout::infer_on(&self.meshed.joint.graph, on, |def| match def {
-            Def::Parameter(p) => self.held(p, axis),
+        layout::infer_on(&self.joint.graph, on, |def| match def {
+            Def::Parameter(p) => match self.shard(p, axis) {
+                Some(shard) => Layout::Split { dim: shard.dim, groups: groups_of(shard) },
+                None => Layout::Replicated,
+            },
             Def::Input(_) if data_parallel => Layout::Split { dim: 0, groups },
             _ => Layout::Replicated,
         })
@@ -159,19 +230,47 @@ impl Mesh<'_> {
         self.effects.data_parallel.iter().find(|dp| dp.axis == axis)
     }
 
+    fn shard(&self, parameter: ParameterId, axis: usize) -> Option<&Shard> {
+        self.effects.shards.iter().find(|s| s.parameter == parameter && s.axis == axis)
+    }
+
     fn held(&self, parameter: ParameterId, axis: usize) -> Layout {
-        let shard = self.effects.shards.iter().find(|s| s.parameter == parameter && s.axis == axis);
-        shard.map_or(Layout::Replicated, |s| Layout::Split { dim: s.dim, groups: s.groups })
+        self.shard(parameter, axis).map_or(Layout::Replicated, |s| Layout::Split { dim: s.dim, groups: s.groups })
+    }
+
+    /// Gives every sync node a number of its own, and the layouts that were asked for the collectives that lead to them.
+    fn settled(mut self, typings: &[Typing]) -> Meshed {
+        let (mut syncs, mut asked, mut choices) = (Vec::new(), Vec::new(), Vec::new());
+        for node in &mut self.joint.graph.nodes {
+            let (Op::Sync { sync: number }, Some(read)) = (&node.op, node.tensor("self")) else { continue };
+            let number = *number as usize;
+            let (axis, sync) = self.syncs[number];
+            let found = typings[axis].of(read);
+            let source = (number < self.effects.syncs.len()).then_some(number);
+            let collective = sync.chosen(found);
+            if let (Sync::Become(_), Some(asked)) = (sync, source) {
+                choices.push(Choice { asked, found, collective });
+            }
+            node.op = match collective {
+                Some(collective) => {
+                    syncs.push((axis, collective));
+                    asked.push(source);
+                    Op::Sync { sync: syncs.len() as u32 - 1 }
+                }
+                None => Op::Border { gradient: Vec::new() },
+            };
+        }
+        Meshed { joint: self.joint, syncs, asked, choices }
     }
 
     /// `p.grad().sync(…)` acts on the total over all uses.
     fn sync_parameter_gradients(&mut self) {
         for (i, sync) in self.effects.syncs.iter().enumerate() {
             if let SyncPoint::ParameterGradient(parameter) = sync.at {
-                let joint = &self.meshed.joint;
+                let joint = &self.joint;
                 let gradients = joint.gradients.iter().position(|(p, _)| *p == parameter);
                 if let Some(at) = gradients {
-                    self.sync_output(1 + self.meshed.joint.mutations.len() + at, i as u32);
+                    self.sync_output(1 + joint.mutations.len() + at, i as u32);
                 }
             }
         }
@@ -179,7 +278,7 @@ impl Mesh<'_> {
 
     /// Puts a sync before output number `at` of the joint graph.
     fn sync_output(&mut self, at: usize, sync: u32) {
-        let joint = &mut self.meshed.joint;
+        let joint = &mut self.joint;
         let old = joint.graph.outputs[at];
         let mut b = Builder::resume(std::mem::take(&mut joint.graph));
         b.origin = b.graph.definition(old).map(|n| n.origin).unwrap_or_default();
@@ -209,12 +308,12 @@ impl Mesh<'_> {
     }
 
     fn reduce_ends(&mut self, axis: usize, typing: &Typing) {
-        let first = 1 + self.meshed.joint.mutations.len();
-        let ends: Vec<usize> = std::iter::once(0).chain(first..self.meshed.joint.graph.outputs.len()).collect();
+        let first = 1 + self.joint.mutations.len();
+        let ends: Vec<usize> = std::iter::once(0).chain(first..self.joint.graph.outputs.len()).collect();
         for at in ends {
-            if typing.of(self.meshed.joint.graph.outputs[at]) == Layout::Partial {
-                let number = self.meshed.syncs.len() as u32;
-                self.meshed.syncs.push((axis, Sync::AllReduce));
+            if typing.of(self.joint.graph.outputs[at]) == Layout::Partial {
+                let number = self.syncs.len() as u32;
+                self.syncs.push((axis, Sync::AllReduce));
                 self.sync_output(at, number);
             }
         }
@@ -222,7 +321,7 @@ impl Mesh<'_> {
 
     /// The loss is whole, and every gradient is held as its parameter.
     fn ends(&self, axis: usize, typing: &Typing) -> Vec<LayoutFault> {
-        let joint = &self.meshed.joint;
+        let joint = &self.joint;
         let mut faults: Vec<LayoutFault> = Vec::new();
         let loss = typing.of(joint.graph.loss);
         if loss != Layout::Replicated {
@@ -253,15 +352,21 @@ impl Mesh<'_> {
     }
 
     fn refused(&self, axis: usize, refusal: Refusal) -> LayoutFault {
-        let node = &self.meshed.joint.graph.nodes[refusal.node];
+        let node = &self.joint.graph.nodes[refusal.node];
         let at = self.place(refusal.node);
         let schedule = match node.op {
             Op::Sync { sync } => self.effects.syncs.get(sync as usize).filter(|s| s.axis == axis),
             _ => None,
         };
         let found = refusal.operands.first().map_or(Layout::Replicated, |(_, layout)| *layout);
+        let read = node.tensor("self").map_or(&[][..], |v| &self.joint.graph.ty(v).shape);
         let problem = match schedule {
-            Some(sync) => LayoutProblem::Sync { at, sync: sync.sync, found, step: sync.step },
+            Some(sync) => match sync.sync.apply(found) {
+                Some(Layout::Split { dim, groups }) => {
+                    LayoutProblem::SyncUneven { at, dim, size: read[dim], groups, step: sync.step }
+                }
+                _ => LayoutProblem::Sync { at, sync: sync.sync, found, step: sync.step },
+            },
             None => LayoutProblem::Operator {
                 at,
                 operator: operator(node),
@@ -287,7 +392,7 @@ impl Mesh<'_> {
     }
 
     fn place(&self, node: usize) -> Place {
-        let joint = &self.meshed.joint;
+        let joint = &self.joint;
         let found = &joint.graph.nodes[node];
         Place {
             module: self.model.scope_path(found.origin.scope).to_owned(),
@@ -298,7 +403,7 @@ impl Mesh<'_> {
     }
 
     fn nesting(&self, typings: &[Typing]) -> Option<LayoutFault> {
-        let (node, dim, axis, other) = layout::joint_fault(&self.meshed.joint.graph, typings)?;
+        let (node, dim, axis, other) = layout::joint_fault(&self.joint.graph, typings)?;
         let problem = LayoutProblem::Nesting { at: self.place(node), dim, other };
         Some(LayoutFault { axis, problem, origin: None, steps: Vec::new(), legal: Vec::new() })
     }

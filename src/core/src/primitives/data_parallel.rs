@@ -15,7 +15,7 @@ pub static DATA_PARALLEL: Primitive = Primitive {
             name: "over",
             want: Want::one(Kind::Axis),
             default: None,
-            docs: "the axis whose ranks share the batch; its size must divide it",
+            docs: "the axis, or axes, whose ranks share the batch; its size must divide it",
         },
         Parameter {
             name: "dim",
@@ -54,16 +54,18 @@ fn check(state: &State, step: &Step) -> Result<(), Refusal> {
         let problem = Problem::new(Code::BadValue, message, "not the batch").help("dimension 0 is the batch");
         return Err(Refusal::illegal(problem));
     }
-    let Some((axis, over)) = state.axis(step) else { return Err(super::no_axis(step)) };
-    if let Some(before) = state.effects.data_parallel.iter().find(|data| data.axis == axis) {
-        let message = format!("the batch is split over `{}` already", over.name);
+    let axes = state.axes(step)?;
+    if let Some(before) = state.effects.data_parallel.iter().find(|data| axes.contains(&data.axis)) {
+        let message = format!("the batch is split over `{}` already", state.effects.axes[before.axis].name);
         let problem = Problem::new(Code::Repeated, message, "for the second time");
         return Err(Refusal::illegal(problem.earlier(before.step, "split here")));
     }
     let shared = state.data_parts().saturating_mul(i64::from(state.effects.micro_batches));
+    let size = axes.iter().map(|axis| state.size(*axis)).fold(1, i64::saturating_mul);
     match state.sizes {
-        Some(sizes) if sizes.batch % shared.saturating_mul(over.size) != 0 => {
-            Err(Refusal::illegal(indivisible(state, sizes.batch, shared, &over.name, over.size)))
+        Some(sizes) if sizes.batch % shared.saturating_mul(size) != 0 => {
+            let over = step.arg("over").map(ToString::to_string).unwrap_or_default();
+            Err(Refusal::illegal(indivisible(state, sizes.batch, shared, &over, size)))
         }
         _ => Ok(()),
     }
@@ -92,7 +94,7 @@ fn indivisible(state: &State, batch: i64, shared: i64, axis: &str, size: i64) ->
 }
 
 fn apply(state: &mut State, step: &Step) {
-    if let Some((axis, _)) = state.axis(step) {
+    for axis in state.axes(step).into_iter().flatten() {
         state.effects.data_parallel.push(DataParallel { axis, step: step.id });
     }
 }

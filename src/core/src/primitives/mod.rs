@@ -8,13 +8,15 @@ mod accumulate;
 mod annotate;
 mod checkpoint;
 mod data_parallel;
+mod deny;
 mod freeze;
+mod layout;
 mod numbers;
 mod shard;
 mod sync;
 
 pub(crate) use accumulate::indivisible;
-pub(crate) use numbers::joined;
+pub(crate) use numbers::{divisors, joined};
 
 use crate::compile::{Effects, MeshAxis};
 use crate::schedule::{Argument, Place, Ports, Step, Want};
@@ -30,7 +32,9 @@ pub static ALL: &[&Primitive] = &[
     &annotate::ANNOTATE,
     &checkpoint::CHECKPOINT,
     &data_parallel::DATA_PARALLEL,
+    &deny::DENY,
     &freeze::FREEZE,
+    &layout::LAYOUT,
     &shard::SHARD,
     &sync::SYNC,
 ];
@@ -259,10 +263,20 @@ impl<'m> State<'m> {
         steps.filter(|step| step.primitive == primitive).find(|step| fits(step))
     }
 
-    /// Number and size of the axis that a step names.
-    fn axis(&self, step: &Step) -> Option<(usize, &MeshAxis)> {
-        let Some(Argument::Axis(name)) = step.arg("over") else { return None };
-        self.effects.axes.iter().enumerate().find(|(_, axis)| axis.name == *name)
+    /// The axes that a step names, by number, the outermost first; the factors of one that is given as factors.
+    fn axes(&self, step: &Step) -> Result<Vec<usize>, Refusal> {
+        let over = step.arg("over");
+        let axes = self.effects.axes.iter().enumerate();
+        let named = axes.filter(|(_, axis)| over.is_some_and(|over| over.takes_axis(&axis.name)));
+        let named: Vec<usize> = named.map(|(at, _)| at).collect();
+        match named.is_empty() {
+            true => Err(no_axis(step)),
+            false => Ok(named),
+        }
+    }
+
+    fn size(&self, axis: usize) -> i64 {
+        self.effects.axes[axis].size
     }
 
     /// The number of ranks that the batch is split over.

@@ -2,7 +2,7 @@
 
 use super::numbers::{divisors, groups, joined, numbered};
 use super::{Class, Parameter, Primitive, Problem, Receiver, Refusal, State};
-use crate::compile::{MeshAxis, Shard};
+use crate::compile::{Effects, MeshAxis, Shard};
 use crate::schedule::{Argument, Kind, Place, Step, Want, dimension, dimensions, roles};
 use slapo_model::{Module, ParameterId};
 use slapo_syntax::Code;
@@ -17,7 +17,7 @@ pub static SHARD: Primitive = Primitive {
             default: None,
             docs: "the dimension to split, by its role (`out`, `in`, `vocab`, `hidden`) or its number",
         },
-        Parameter { name: "over", want: Want::one(Kind::Axis), default: None, docs: "the axis whose ranks hold a piece each" },
+        Parameter { name: "over", want: Want::one(Kind::Axis), default: None, docs: "the axis whose ranks hold a piece each, a factor of it, or a list of axes" },
         Parameter {
             name: "groups",
             want: Want::one(Kind::Groups),
@@ -39,6 +39,10 @@ What is computed from them is split too, or is a partial sum: the syncs that the
 added. `groups` times the size of the axis must divide the dimension, unless the pieces may be `uneven`: then the first
 ranks have one element more. A tied parameter is split under each of its names.
 
+Over several axes, or one that is given as factors, the pieces of an axis further out in the mesh are cut again by those
+further in. A parameter that is split over some of the factors only is the same on the ranks of the others: with `tp = [2, 2]`,
+four query heads can be split over `tp` and two key and value heads over `tp[0]`.
+
 ```slapo
 mesh { tp = 2 }
 
@@ -57,23 +61,31 @@ schedule main(m: GPT2LMHeadModel) {
 fn check(state: &State, step: &Step) -> Result<(), Refusal> {
     let illegal = |problem| Err(Refusal::illegal(problem));
     let Place::Parameter { id, .. } = step.target.place else { return Ok(()) };
-    let Some((axis, over)) = state.axis(step) else { return Err(super::no_axis(step)) };
+    let axes = state.axes(step)?;
     let dim = dim(state, step)?;
     let groups = groups(step.arg("groups"))?;
-    if let Some(before) = state.effects.shards.iter().find(|shard| shard.parameter == id && shard.axis == axis) {
-        return Err(sharded_before(state, step, before.step, &over.name));
+    let before = |shard: &&Shard| shard.parameter == id && axes.contains(&shard.axis);
+    if let Some(before) = state.effects.shards.iter().find(before) {
+        return Err(sharded_before(state, step, before.step, &state.effects.axes[before.axis].name));
     }
     let size = state.model.parameter(id).shape[dim];
-    let others = Others::of(state, id, dim, axis);
-    if let Some((inner, outer)) = others.crossing(groups) {
-        return illegal(crossing(state, step, dim, inner, outer));
+    for axis in &axes {
+        let others = Others::of(state, id, dim, *axis);
+        if let Some((inner, outer)) = others.crossing(groups) {
+            return illegal(crossing(state, step, dim, inner, outer));
+        }
     }
+    let others = Others::of(state, id, dim, axes[0]);
     let parts = groups.max(others.groups).saturating_mul(others.parts);
+    let over = MeshAxis {
+        name: step.arg("over").map(ToString::to_string).unwrap_or_default(),
+        size: axes.iter().map(|axis| state.size(*axis)).fold(1, i64::saturating_mul),
+    };
     match size % parts.saturating_mul(over.size) {
         0 => Ok(()),
         // One group, over one axis.
-        _ if is_uneven(step) && parts == 1 => Ok(()),
-        _ => illegal(uneven(state, step, dim, size, groups, parts, over)),
+        _ if is_uneven(step) && parts == 1 && axes.len() == 1 => Ok(()),
+        _ => illegal(uneven(state, step, dim, size, groups, parts, &over)),
     }
 }
 
@@ -212,20 +224,19 @@ fn named(state: &State, step: &Step, dim: usize) -> String {
 /// Effects hold groups of the whole dimension: what is inside another axis counts its pieces too.
 fn apply(state: &mut State, step: &Step) {
     let Place::Parameter { id, .. } = step.target.place else { return };
-    let (Some((axis, over)), Ok(dim), Ok(mut groups)) =
-        (state.axis(step), dim(state, step), groups(step.arg("groups")))
-    else {
+    let (Ok(axes), Ok(dim), Ok(given)) = (state.axes(step), dim(state, step), groups(step.arg("groups"))) else {
         return;
     };
-    let size = over.size;
-    let sizes: Vec<i64> = state.effects.axes.iter().map(|axis| axis.size).collect();
-    for shard in state.effects.shards.iter_mut().filter(|shard| shard.parameter == id && shard.dim == dim) {
-        match shard.axis < axis {
-            true => groups *= sizes[shard.axis],
-            false => shard.groups *= size,
+    for axis in axes {
+        let (size, mut groups) = (state.size(axis), given);
+        let Effects { axes, shards, .. } = &mut state.effects;
+        for shard in shards.iter_mut().filter(|shard| shard.parameter == id && shard.dim == dim) {
+            match shard.axis < axis {
+                true => groups *= axes[shard.axis].size,
+                false => shard.groups *= size,
+            }
         }
+        shards.push(Shard { parameter: id, dim, groups, uneven: is_uneven(step), axis, step: step.id });
     }
-    let uneven = is_uneven(step);
-    state.effects.shards.push(Shard { parameter: id, dim, groups, uneven, axis, step: step.id });
     state.touched.insert(id);
 }

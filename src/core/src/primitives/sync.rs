@@ -3,7 +3,7 @@
 use super::numbers::{groups, numbered};
 use super::{Class, Parameter, Primitive, Problem, Receiver, Refusal, State};
 use crate::compile::{PointSync, SyncPoint};
-use crate::layout::Sync;
+use crate::layout::{Layout, Sync};
 use crate::schedule::{Argument, Kind, Place, Point, Port, Step, Want, dimension, dimensions};
 use slapo_model::InputSizes;
 use slapo_syntax::Code;
@@ -19,14 +19,15 @@ pub static SYNC: Primitive = Primitive {
             docs: "`all_reduce`, `all_gather`, `reduce_scatter(dim, groups)`, `all_to_all(from, to)` or `slice(dim, groups)`; \
                    dimensions are `batch`, `seq`, `token`, `head`, `hidden`, the roles of a parameter, or numbers",
         },
-        Parameter { name: "over", want: Want::one(Kind::Axis), default: None, docs: "the axis whose ranks take part" },
+        Parameter { name: "over", want: Want::one(Kind::Axis), default: None, docs: "the axis whose ranks take part, a factor of it, or a list of axes" },
     ],
     class: Class::Exact,
     docs: "\
 Changes how the ranks of an axis hold the value, or the gradient, at a point. `all_reduce` makes a partial sum whole;
 `reduce_scatter` makes it whole and leaves each rank a piece; `all_gather` puts pieces together; `all_to_all` splits along
 another dimension; `slice` takes a piece of what every rank has. The value itself does not change, and nothing is forced on
-the other direction: the gradient has its own syncs. A sync that does not fit what the ranks hold is an error.
+the other direction: the gradient has its own syncs. A sync that does not fit what the ranks hold is an error. Over several
+axes, or one that is given as factors, it is done axis by axis: pieces are put together from the inside and cut from the outside.
 
 ```slapo
 mesh { tp = 2 }
@@ -44,17 +45,48 @@ schedule main(m: GPT2LMHeadModel) {
 };
 
 fn check(state: &State, step: &Step) -> Result<(), Refusal> {
-    let Some((axis, over)) = state.axis(step) else { return Err(super::no_axis(step)) };
-    let Some(point) = step.target.point else { return Ok(()) };
+    let axes = state.axes(step)?;
+    let Some((point, at)) = synced(state, step)? else { return Ok(()) };
+    for (axis, sync) in over(state, axes, sync(state, step, &point)?)? {
+        let same = |known: &&PointSync| known.at == at && known.axis == axis && known.sync == sync;
+        if let Some(before) = state.effects.syncs.iter().find(same) {
+            let name = &state.effects.axes[axis].name;
+            let message = format!("`{}` has this {sync} over `{name}` already", step.target.path);
+            let problem = Problem::new(Code::Repeated, message, "for the second time");
+            return Err(Refusal::illegal(problem.earlier(before.step, "synced here")));
+        }
+    }
+    Ok(())
+}
+
+/// The point of a step and where its border is, if a gradient flows there.
+pub(super) fn synced(state: &State, step: &Step) -> Result<Option<(Point, SyncPoint)>, Refusal> {
+    let Some(point) = step.target.point else { return Ok(None) };
     is_called(state, &point)?;
     carries_gradient(state, step, &point)?;
-    let Some(at) = place_of(state, step) else { return Ok(()) };
-    let sync = sync(state, step, &point)?;
-    let same = |known: &&PointSync| known.at == at && known.axis == axis && known.sync == sync;
-    let Some(before) = state.effects.syncs.iter().find(same) else { return Ok(()) };
-    let message = format!("`{}` has this {sync} over `{}` already", step.target.path, over.name);
-    let problem = Problem::new(Code::Repeated, message, "for the second time");
-    Err(Refusal::illegal(problem.earlier(before.step, "synced here")))
+    Ok(place_of(state, step).map(|at| (point, at)))
+}
+
+/// A sync over each of several axes, in the order in which they are done: pieces are cut by the outermost first, and put
+/// together by the innermost first.
+pub(super) fn over(state: &State, axes: Vec<usize>, sync: Sync) -> Result<Vec<(usize, Sync)>, Refusal> {
+    let within = |at: usize| axes[..at].iter().map(|axis| state.size(*axis)).fold(1, i64::saturating_mul);
+    let cut = |sync: fn(usize, i64) -> Sync, dim: usize, groups: i64| {
+        axes.iter().enumerate().map(|(at, axis)| (*axis, sync(dim, groups.saturating_mul(within(at))))).collect()
+    };
+    Ok(match sync {
+        Sync::ReduceScatter { dim, groups } => cut(|dim, groups| Sync::ReduceScatter { dim, groups }, dim, groups),
+        Sync::Slice { dim, groups } => cut(|dim, groups| Sync::Slice { dim, groups }, dim, groups),
+        Sync::Become(Layout::Split { dim, groups }) => {
+            cut(|dim, groups| Sync::Become(Layout::Split { dim, groups }), dim, groups)
+        }
+        Sync::AllToAll { .. } if axes.len() > 1 => {
+            let message = format!("`{sync}` cannot run over several axes at once");
+            let problem = Problem::new(Code::BadValue, message, "one axis at a time");
+            return Err(Refusal::illegal(problem.help("gather over them, and slice along the other dimension")));
+        }
+        sync => axes.iter().rev().map(|axis| (*axis, sync)).collect(),
+    })
 }
 
 fn place_of(state: &State, step: &Step) -> Option<SyncPoint> {
@@ -152,7 +184,7 @@ fn unfinished(step: &Step) -> Refusal {
 
 /// The dimension of the value at a point, and the groups that the role brings with it: the sequence of flattened tokens is
 /// `batch` groups of them.
-fn dim_at(state: &State, step: &Step, point: &Point, dim: &Argument) -> Result<(usize, i64), Refusal> {
+pub(super) fn dim_at(state: &State, step: &Step, point: &Point, dim: &Argument) -> Result<(usize, i64), Refusal> {
     let (shape, roles) = match (state.ports.value(point), state.sizes) {
         (Some(value), Some(sizes)) => {
             let shape = state.ports.bound_type(value, sizes).map(|ty| ty.shape).unwrap_or_default();
@@ -190,10 +222,15 @@ fn activation_roles(shape: &[i64], sizes: InputSizes) -> Vec<&'static str> {
 }
 
 fn apply(state: &mut State, step: &Step) {
-    let (Some((axis, _)), Some(point), Some(at)) = (state.axis(step), step.target.point, place_of(state, step)) else {
-        return;
-    };
-    if let Ok(sync) = sync(state, step, &point) {
+    if let Some(Ok(sync)) = step.target.point.map(|point| sync(state, step, &point)) {
+        push(state, step, sync);
+    }
+}
+
+/// The effect of a sync at the step's point.
+pub(super) fn push(state: &mut State, step: &Step, sync: Sync) {
+    let (Ok(axes), Some(at)) = (state.axes(step), place_of(state, step)) else { return };
+    for (axis, sync) in over(state, axes, sync).into_iter().flatten() {
         state.effects.syncs.push(PointSync { at, sync, axis, step: step.id });
     }
     if let SyncPoint::ParameterGradient(id) = at {

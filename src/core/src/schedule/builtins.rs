@@ -25,11 +25,11 @@ pub const WORDS: &[Word] = &[
     word("before", WordKind::Side), word("after", WordKind::Side),
     word("all_reduce", WordKind::Collective), word("all_gather", WordKind::Collective),
     word("reduce_scatter", WordKind::Collective), word("all_to_all", WordKind::Collective), word("slice", WordKind::Collective),
-    word("replicate", WordKind::Layout),
+    word("replicate", WordKind::Layout), word("shard", WordKind::Layout),
     word("auto", WordKind::Auto),
 ];
 
-/// What a collective takes in parentheses; without any it stands bare.
+/// What a collective or a layout takes in parentheses; without any it stands bare.
 pub struct Formal {
     pub name: &'static str,
     pub want: Want,
@@ -40,17 +40,19 @@ const fn formal(name: &'static str, kind: Kind, is_optional: bool) -> Formal {
     Formal { name, want: Want::one(kind), is_optional }
 }
 
-static COLLECTIVES: &[(&str, &[Formal])] = &[
+static SHAPED: &[(&str, &[Formal])] = &[
     ("all_reduce", &[]),
     ("all_gather", &[formal("dim", Kind::Dim, false)]),
     ("reduce_scatter", &[formal("dim", Kind::Dim, false), formal("groups", Kind::Groups, true)]),
     ("all_to_all", &[formal("from", Kind::Dim, false), formal("to", Kind::Dim, false)]),
     ("slice", &[formal("dim", Kind::Dim, false), formal("groups", Kind::Groups, true)]),
+    ("replicate", &[]),
+    ("shard", &[formal("dim", Kind::Dim, false), formal("groups", Kind::Groups, true)]),
 ];
 
-/// The arguments of a collective; `None` for any other word.
-pub fn collective(name: &str) -> Option<&'static [Formal]> {
-    COLLECTIVES.iter().find(|(known, _)| *known == name).map(|(_, formals)| *formals)
+/// The arguments of a collective or a layout; `None` for any other word.
+pub fn shaped(name: &str) -> Option<&'static [Formal]> {
+    SHAPED.iter().find(|(known, _)| *known == name).map(|(_, formals)| *formals)
 }
 
 /// The number of a word in [`WORDS`].

@@ -1,10 +1,11 @@
 //! What later stages and the importer found, as diagnostics with the schedule's lines.
 
 use super::layouts::layout_diagnostic;
-use super::report::Report;
+use super::report::{Report, located};
 use super::{Checked, Step};
-use crate::compile::Fault;
+use crate::compile::{Denial, Fault};
 use crate::layout::{Layout, Refusal};
+use crate::passes::conversions::Conversion;
 use crate::primitives::{Problem, indivisible as indivisible_batch};
 use slapo_model::{BindError, ImportError, Model, Node, Site};
 use slapo_syntax::{Code, Diagnostic, FileId};
@@ -39,6 +40,7 @@ pub fn fault_diagnostic(fault: &Fault, model: &Model, checked: &Checked) -> Diag
             with_source(Diagnostic::error(Code::NoDerivative, message).help(help), &error.node, model, "computed here")
         }
         Fault::Layout(fault) => layout_diagnostic(fault, model, checked),
+        Fault::Denied { denial, conversion, step } => denied(denial, conversion, *step, checked),
         Fault::NothingToTrain => {
             let last = checked.steps.iter().rev().find(|step| step.primitive.name == "freeze");
             let diagnostic =
@@ -135,6 +137,30 @@ fn not_a_sum(what: &str, layout: Layout, model: &Model) -> Diagnostic {
     let how = held(layout).unwrap_or("the same in each");
     Diagnostic::error(Code::NotASum, format!("{subject} is not a sum over micro-batches: it is {how}"))
         .help("a loss that is summed or averaged over samples can be accumulated; others only with one micro-batch")
+}
+
+/// At the statement that asks for the conversion, with the one that limits it.
+fn denied(denial: &Denial, conversion: &Conversion, step: u32, checked: &Checked) -> Diagnostic {
+    let Conversion { axis, collective, bytes, .. } = conversion;
+    let axis = checked.effects.axes.get(*axis).map_or("", |axis| axis.name.as_str());
+    let step = checked.step(step);
+    let path = step.map_or("", |step| step.target.path.as_str());
+    let message = format!(
+        "`{collective}` of the value at `{path}` over `{axis}` moves {bytes} bytes, more than the {} allowed",
+        denial.bytes
+    );
+    let diagnostic = Diagnostic::error(Code::Denied, message)
+        .help("leave the value in pieces for longer, or allow more")
+        .note("one call on one rank; gradients that `data_parallel` reduces are not counted");
+    let user = checked.entry.map_or(FileId(0), |span| span.file);
+    let diagnostic = match step {
+        Some(step) => located(diagnostic.primary(step.site.span, format!("moves {bytes} bytes")), &step.chain, user),
+        None => diagnostic,
+    };
+    match checked.step(denial.step) {
+        Some(limit) => diagnostic.secondary(limit.site.span, format!("allows {} bytes", denial.bytes)),
+        None => diagnostic,
+    }
 }
 
 /// How micro-batches hold a value, unless each has all of it.

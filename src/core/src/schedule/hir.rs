@@ -79,6 +79,8 @@ pub enum AxisSize {
     /// World size over the others.
     Auto(Span),
     Given(Expr),
+    /// `[2, 2]`, the outer one first.
+    Factors(Vec<Expr>),
 }
 
 /// An entry of `input`.
@@ -151,8 +153,8 @@ pub enum ExprKind {
     Axis(u32),
     /// Position in [`super::builtins::WORDS`].
     Word(u32),
-    /// A collective with its arguments, by its row of [`super::builtins::collective`].
-    Collective(u32, Vec<Option<Expr>>),
+    /// A collective or a layout with its arguments, by its row of [`super::builtins::shaped`].
+    Shaped(u32, Vec<Option<Expr>>),
     /// A class or a `type`, as an argument of `.only`, `.except` and `.is`.
     Class(Want),
     List(Vec<Expr>),

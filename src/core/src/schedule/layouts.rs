@@ -5,10 +5,10 @@
 
 use super::report::located;
 use super::select::selector;
-use super::{Argument, Checked, Step};
+use super::{Checked, Step};
 use crate::compile::{LayoutFault, LayoutProblem, Place};
 use crate::layout::{Layout, Sync};
-use crate::primitives::joined;
+use crate::primitives::{divisors, joined};
 use crate::schedule::Place as Target;
 use slapo_model::{Model, ParameterId};
 use slapo_syntax::{Code, Diagnostic, FileId, Span};
@@ -41,6 +41,7 @@ impl Teller<'_> {
             LayoutProblem::Uneven { parameter, dim, size, groups, .. } => self.uneven(*parameter, *dim, *size, *groups),
             LayoutProblem::Operator { at, operator, reason, operands } => self.operator(at, operator, reason, operands),
             LayoutProblem::Sync { at, sync, found, step } => self.sync(at, *sync, *found, *step),
+            LayoutProblem::SyncUneven { dim, size, groups, step, .. } => self.sync_uneven(*dim, *size, *groups, *step),
             LayoutProblem::NoValue { step, .. } => self.no_value(*step),
             LayoutProblem::Loss { found } => self.loss(*found),
             LayoutProblem::Gradient { parameter, found, wanted } => self.gradient(*parameter, *found, *wanted),
@@ -98,9 +99,16 @@ impl Teller<'_> {
             | (Sync::AllToAll { from: dim, .. }, Layout::Split { .. }) => format!("a value that is split along {dim}"),
             _ => sync.takes().to_string(),
         };
-        let message = format!("`{sync}` takes {takes}, but the value at `{path}` is {}", self.held(found));
+        let message = match sync {
+            Sync::Become(_) => format!("no collective gives `{sync}` at `{path}`: the value is {}", self.held(found)),
+            _ => format!("`{sync}` takes {takes}, but the value at `{path}` is {}", self.held(found)),
+        };
         let diagnostic = Diagnostic::error(Code::WrongSync, message);
         let diagnostic = match (sync, found) {
+            (Sync::Become(Layout::Split { groups, .. }), _) if groups > 1 => {
+                diagnostic.help("ask for it in two steps: first `layout(replicate)`, then the pieces")
+            }
+            (Sync::Become(_), _) => diagnostic.help("ask for another dimension, or first for `layout(replicate)`"),
             (_, Layout::Replicated) => diagnostic.help("every rank has all of it: leave the sync out"),
             (Sync::AllGather { .. } | Sync::AllToAll { .. }, Layout::Split { dim, .. }) => {
                 diagnostic.help(format!("it is dimension {dim} that is split"))
@@ -111,6 +119,20 @@ impl Teller<'_> {
             }
         };
         if at.is_backward { diagnostic } else { self.excerpt(diagnostic, at, "its value is read here") }
+    }
+
+    fn sync_uneven(&self, dim: usize, size: i64, groups: i64, step: u32) -> Diagnostic {
+        let path = self.checked.step(step).map_or("", |step| step.target.path.as_str());
+        let sections = if groups == 1 { String::new() } else { format!(" in {groups} groups") };
+        let message = format!(
+            "cannot split dimension {dim} ({size}) of the value at `{path}` over `{}` of size {}{sections}",
+            self.axis, self.size
+        );
+        let diagnostic = Diagnostic::error(Code::Uneven, message);
+        match size % groups {
+            0 => diagnostic.help(format!("legal sizes of `{}` here: {}", self.axis, joined(&divisors(size / groups)))),
+            _ => diagnostic.help(format!("numbers of groups that divide {size}: {}", joined(&divisors(size)))),
+        }
     }
 
     fn no_value(&self, step: u32) -> Diagnostic {
@@ -181,7 +203,9 @@ impl Teller<'_> {
     /// a partial sum is made of.
     fn steps(&self) -> Vec<&Step> {
         let own = match &self.fault.problem {
-            LayoutProblem::Sync { step, .. } | LayoutProblem::NoValue { step, .. } => self.checked.step(*step),
+            LayoutProblem::Sync { step, .. }
+            | LayoutProblem::SyncUneven { step, .. }
+            | LayoutProblem::NoValue { step, .. } => self.checked.step(*step),
             _ => None,
         };
         let splits = |step: &&Step| {
@@ -204,7 +228,7 @@ impl Teller<'_> {
     }
 
     fn is_over(&self, step: &Step) -> bool {
-        matches!(step.arg("over"), Some(Argument::Axis(axis)) if axis == self.axis)
+        step.arg("over").is_some_and(|over| over.takes_axis(self.axis))
     }
 
     /// Labels: the step to blame, the others, else the axis.
@@ -243,6 +267,7 @@ impl Teller<'_> {
                 LayoutProblem::Sync { sync, step: own, .. } if *own == step.id => format!("takes {}", sync.takes()),
                 _ => format!("`{}` of `{}`", arg("kind"), step.target.path),
             },
+            "layout" => format!("asks for `{}` of `{}`", arg("to"), step.target.path),
             "data_parallel" => format!("splits the batch over `{}`", arg("over")),
             name => format!("`{name}` of `{}`", step.target.path),
         }

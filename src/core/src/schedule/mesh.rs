@@ -1,7 +1,7 @@
-//! The mesh: its axes and their sizes.
+//! The mesh: its axes, their sizes and factors, and how a schedule names them.
 
 use super::expand::Expander;
-use super::hir::AxisSize;
+use super::hir::{AxisSize, Expr};
 use super::number::Number;
 use crate::compile::MeshAxis;
 use slapo_syntax::{Code, Diagnostic, Span};
@@ -17,8 +17,81 @@ pub struct Axis {
     pub name: String,
     /// At least 1; 0 where an error was reported.
     pub size: i64,
+    /// Sizes of its factors, the outer one first; empty where it is declared as one number.
+    pub factors: Vec<i64>,
     /// Where it is declared.
     pub span: Span,
+}
+
+/// Axes that a schedule takes together: one or several, each whole or one factor of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Axes(Vec<Taken>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Taken {
+    /// Position in the mesh.
+    axis: u32,
+    factor: Option<u32>,
+}
+
+impl Axes {
+    pub fn whole(axis: u32) -> Axes {
+        Axes(vec![Taken { axis, factor: None }])
+    }
+
+    /// The number of ranks along them; `None` where an error was reported.
+    pub fn size(&self, axes: &[Axis]) -> Option<i64> {
+        self.0.iter().try_fold(1_i64, |product, taken| {
+            let axis = axes.get(taken.axis as usize)?;
+            let size = match taken.factor {
+                Some(at) => *axis.factors.get(at as usize)?,
+                None => axis.size,
+            };
+            (size > 0).then(|| product.saturating_mul(size))
+        })
+    }
+
+    /// Their names: `tp`, `tp[0]`.
+    pub fn names(&self, axes: &[Axis]) -> Vec<String> {
+        let name = |taken: &Taken| {
+            let name = axes.get(taken.axis as usize).map_or("", |axis| axis.name.as_str());
+            taken.factor.map_or(name.to_string(), |at| factor_name(name, at as usize))
+        };
+        self.0.iter().map(name).collect()
+    }
+
+    /// Each by itself: the factors of one axis, or the axes of several.
+    pub fn parts(&self, axes: &[Axis]) -> Vec<Axes> {
+        let one = |taken| Axes(vec![taken]);
+        match self.0.as_slice() {
+            [Taken { axis, factor: None }] => {
+                let factors = axes.get(*axis as usize).map_or(0, |axis| axis.factors.len());
+                (0..factors as u32).map(|at| one(Taken { axis: *axis, factor: Some(at) })).collect()
+            }
+            [_] => Vec::new(),
+            several => several.iter().copied().map(one).collect(),
+        }
+    }
+
+    /// Those of both; the one that is in both where they overlap.
+    pub fn and(mut self, other: &Axes) -> Result<Axes, Axes> {
+        for taken in &other.0 {
+            let overlaps = |known: &Taken| {
+                known.axis == taken.axis
+                    && (known.factor.is_none() || taken.factor.is_none() || known.factor == taken.factor)
+            };
+            if self.0.iter().any(overlaps) {
+                return Err(Axes(vec![*taken]));
+            }
+            self.0.push(*taken);
+        }
+        Ok(self)
+    }
+}
+
+/// What a factor is called: `tp[0]`.
+fn factor_name(axis: &str, at: usize) -> String {
+    format!("{axis}[{at}]")
 }
 
 impl Mesh {
@@ -27,13 +100,26 @@ impl Mesh {
         self.axes.iter().fold(1, |world: i64, axis| world.saturating_mul(axis.size))
     }
 
-    /// What the compiler needs of it.
+    /// What the compiler needs of it: to it a factor is an axis.
     pub(super) fn effects(&self) -> Vec<MeshAxis> {
-        let axes = self.axes.iter().map(|axis| MeshAxis { name: axis.name.clone(), size: axis.size.max(1) });
-        axes.collect()
+        let mut all = Vec::new();
+        for axis in &self.axes {
+            match axis.factors.as_slice() {
+                [] => all.push(MeshAxis { name: axis.name.clone(), size: axis.size.max(1) }),
+                factors => all.extend(
+                    factors
+                        .iter()
+                        .enumerate()
+                        .map(|(at, size)| MeshAxis { name: factor_name(&axis.name, at), size: (*size).max(1) }),
+                ),
+            }
+        }
+        all
     }
 
+    /// The axis of that name, or of which that is a factor.
     pub fn axis(&self, name: &str) -> Option<&Axis> {
+        let name = name.split_once('[').map_or(name, |(axis, _)| axis);
         self.axes.iter().find(|axis| axis.name == name)
     }
 }
@@ -46,17 +132,22 @@ pub fn mesh(expander: &mut Expander) {
     let hir = expander.hir;
     let mut autos: Vec<(usize, Span)> = Vec::new();
     for (at, axis) in hir.axes.iter().enumerate() {
-        let size = match &axis.size {
+        let mut given = |expr: &Expr| match expander.number(expr) {
+            Ok(number) => size(expander, &axis.name, number, expr.span),
+            Err(_) => 0,
+        };
+        let (size, factors) = match &axis.size {
             AxisSize::Auto(span) => {
                 autos.push((at, *span));
-                0
+                (0, Vec::new())
             }
-            AxisSize::Given(expr) => match expander.number(expr) {
-                Ok(number) => size(expander, &axis.name, number, expr.span),
-                Err(_) => 0,
-            },
+            AxisSize::Given(expr) => (given(expr), Vec::new()),
+            AxisSize::Factors(exprs) => {
+                let factors: Vec<i64> = exprs.iter().map(given).collect();
+                (factors.iter().copied().fold(1, i64::saturating_mul), factors)
+            }
         };
-        expander.mesh.axes.push(Axis { name: axis.name.clone(), size, span: axis.span });
+        expander.mesh.axes.push(Axis { name: axis.name.clone(), size, factors, span: axis.span });
     }
     if let [(_, first), (_, second), ..] = autos.as_slice() {
         expander.report.push(

@@ -51,11 +51,24 @@ pub enum Argument {
     Word(String),
     /// A built-in word with what it was given: `reduce_scatter(seq)`.
     Call(String, Vec<(String, Argument)>),
-    /// An axis by its name.
+    /// An axis, or a factor of one, by its name; several are a list.
     Axis(String),
     /// A part of the model by its path.
     Path(String),
     List(Vec<Argument>),
+}
+
+impl Argument {
+    /// Whether it is that axis, the axis of that factor, or a list with one of them.
+    pub fn takes_axis(&self, name: &str) -> bool {
+        match self {
+            Argument::Axis(own) => {
+                own == name || name.strip_prefix(own.as_str()).is_some_and(|rest| rest.starts_with('['))
+            }
+            Argument::List(all) => all.iter().any(|one| one.takes_axis(name)),
+            _ => false,
+        }
+    }
 }
 
 /// A place in a source file, with its line spelt out so that it outlives the source map.

@@ -48,7 +48,7 @@ pub enum WordKind {
     /// `before`, `after`
     Side,
     Collective,
-    /// `replicate`
+    /// `replicate`, `shard`
     Layout,
     /// `auto`, for an axis of the mesh
     Auto,
@@ -72,6 +72,7 @@ pub enum Kind {
     /// A parameter or a buffer.
     Tensor,
     Point,
+    /// Or a list of axes, which are taken together.
     Axis,
     /// A role or a number.
     Dim,
@@ -83,6 +84,8 @@ pub enum Kind {
     Order,
     /// `all_reduce`, `reduce_scatter(seq)` and their kin.
     Collective,
+    /// `replicate` or `shard(seq)`
+    Layout,
     /// A number or a list of section sizes.
     Groups,
     /// A number, a string or a truth value.
@@ -144,6 +147,7 @@ impl Kind {
             Kind::DType => Ty::Word(WordKind::DType),
             Kind::Order => Ty::Word(WordKind::Order),
             Kind::Collective => Ty::Word(WordKind::Collective),
+            Kind::Layout => Ty::Word(WordKind::Layout),
             // Either of two types: nothing but passing on makes sense of them.
             Kind::Dim | Kind::Groups | Kind::Scalar | Kind::Unknown => Ty::Any,
         }
@@ -156,12 +160,13 @@ impl Kind {
             (Kind::Tensor, Ty::Place(kind)) => *kind != PlaceKind::Module,
             (Kind::Point, Ty::Point) | (Kind::Axis, Ty::Axis) => true,
             (Kind::Int | Kind::Float | Kind::Groups, Ty::Number | Ty::Axis) => true,
+            (Kind::Axis, Ty::List(element)) => matches!(**element, Ty::Axis | Ty::Any),
             (Kind::Groups, Ty::List(element)) => matches!(**element, Ty::Number | Ty::Axis | Ty::Any),
             (Kind::Dim, Ty::Number | Ty::Axis | Ty::Word(WordKind::Dim)) => true,
             (Kind::Bool, Ty::Bool) | (Kind::Text, Ty::Text) => true,
             (Kind::Scalar, Ty::Number | Ty::Axis | Ty::Bool | Ty::Text) => true,
             (Kind::DType, Ty::Word(WordKind::DType)) | (Kind::Order, Ty::Word(WordKind::Order)) => true,
-            (Kind::Collective, Ty::Word(WordKind::Collective)) => true,
+            (Kind::Collective, Ty::Word(WordKind::Collective)) | (Kind::Layout, Ty::Word(WordKind::Layout)) => true,
             _ => false,
         }
     }
@@ -204,15 +209,16 @@ impl Want {
         match (argument, &self.kind) {
             (Argument::List(list), kind) => {
                 let inner = Want::one(if *kind == Kind::Groups { Kind::Int } else { kind.clone() });
-                (self.list || *kind == Kind::Groups) && list.iter().all(|argument| inner.takes(argument))
+                (self.list || matches!(kind, Kind::Groups | Kind::Axis))
+                    && list.iter().all(|argument| inner.takes(argument))
             }
             _ if self.list => false,
             (Argument::Int(_), Kind::Int | Kind::Float | Kind::Dim | Kind::Groups | Kind::Scalar) => true,
             (Argument::Number(_), Kind::Float | Kind::Scalar) => true,
             (Argument::Bool(_), Kind::Bool | Kind::Scalar) => true,
             (Argument::Text(_), Kind::Text | Kind::Scalar) => true,
-            (Argument::Word(_), Kind::Dim | Kind::DType | Kind::Order | Kind::Collective) => true,
-            (Argument::Call(..), Kind::Collective) => true,
+            (Argument::Word(_), Kind::Dim | Kind::DType | Kind::Order | Kind::Collective | Kind::Layout) => true,
+            (Argument::Call(..), Kind::Collective | Kind::Layout) => true,
             (Argument::Axis(_), Kind::Axis) => true,
             (Argument::Path(_), kind) => kind.is_place(),
             _ => false,
@@ -328,6 +334,7 @@ impl fmt::Display for Want {
             Kind::DType => ("an element type", "element types"),
             Kind::Order => ("a pipeline order", "pipeline orders"),
             Kind::Collective => ("a collective", "collectives"),
+            Kind::Layout => ("a layout", "layouts"),
             Kind::Groups => ("a number of groups or a list of section sizes", "groups"),
             Kind::Unknown => ("a value", "values"),
             Kind::Scalar => ("a number, a string or a truth value", "numbers, strings or truth values"),

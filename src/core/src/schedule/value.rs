@@ -1,6 +1,7 @@
 //! Values while a schedule is expanded.
 
 use super::builtins::WORDS;
+use super::mesh::Axes;
 use super::number::Number;
 use super::points::{Point, Port};
 use super::select::Place;
@@ -20,11 +21,10 @@ pub enum Value {
     Places(Rc<Selection>),
     Point(Point),
     Points(Rc<Vec<Point>>),
-    /// Position in the mesh.
-    Axis(u32),
+    Axis(Axes),
     Word(u32),
-    /// With its arguments; an [`Argument::Call`].
-    Collective(Rc<Argument>),
+    /// A collective or a layout with its arguments; an [`Argument::Call`].
+    Shaped(Rc<Argument>),
     Class(Rc<Want>),
     List(Rc<Vec<Value>>),
 }
@@ -76,9 +76,12 @@ impl Value {
                 let shown = points.iter().take(SHOWN).map(|point| point_path(&path(&point.of), point));
                 cut(shown.collect(), points.len())
             }
-            Value::Axis(axis) => axes.get(*axis as usize).map(|axis| axis.name.clone()).unwrap_or_default(),
+            Value::Axis(taken) => match taken.names(axes).as_slice() {
+                [name] => name.clone(),
+                names => format!("[{}]", names.join(", ")),
+            },
             Value::Word(word) => WORDS.get(*word as usize).map_or("", |word| word.name).to_string(),
-            Value::Collective(call) => call.to_string(),
+            Value::Shaped(call) => call.to_string(),
             Value::Class(want) => want.to_string(),
             Value::List(list) => {
                 let show = |value: &Value| match value {

@@ -1,7 +1,8 @@
 //! Values given where a type is declared.
 
-use super::super::builtins::{WORDS, collective};
+use super::super::builtins::{WORDS, shaped};
 use super::super::hir::Expr;
+use super::super::mesh::Axes;
 use super::super::select::Place;
 use super::super::steps::Argument;
 use super::super::types::{Kind, Want};
@@ -32,12 +33,13 @@ impl Expander<'_> {
             (Kind::Float | Kind::Dim | Kind::Groups | Kind::Scalar, Value::Axis(_)) => {
                 self.number_of(&value, span).map(Value::Number)
             }
+            (Kind::Axis, Value::List(elements)) => self.joined_axes(elements, span, callee, name),
             (Kind::Unknown, _) => Ok(value),
             (Kind::Point, Value::Point(_)) | (Kind::Axis, Value::Axis(_)) => Ok(value),
             (Kind::Float | Kind::Scalar | Kind::Dim | Kind::Groups, Value::Number(_)) => Ok(value),
             (Kind::Bool | Kind::Scalar, Value::Bool(_)) | (Kind::Text | Kind::Scalar, Value::Text(_)) => Ok(value),
-            (Kind::Dim | Kind::DType | Kind::Order | Kind::Collective, Value::Word(_)) => Ok(value),
-            (Kind::Groups, Value::List(_)) | (Kind::Collective, Value::Collective(_)) => Ok(value),
+            (Kind::Dim | Kind::DType | Kind::Order | Kind::Collective | Kind::Layout, Value::Word(_)) => Ok(value),
+            (Kind::Groups, Value::List(_)) | (Kind::Collective | Kind::Layout, Value::Shaped(_)) => Ok(value),
             _ => {
                 let shown = self.show(&value);
                 let diagnostic =
@@ -48,11 +50,11 @@ impl Expander<'_> {
         }
     }
 
-    /// A collective with its arguments as a step keeps them; what was not given is left out.
-    pub(super) fn collective(&mut self, word: u32, args: &[Option<Expr>]) -> Eval<Value> {
+    /// A collective or a layout with its arguments as a step keeps them; what was not given is left out.
+    pub(super) fn shaped(&mut self, word: u32, args: &[Option<Expr>]) -> Eval<Value> {
         let name = WORDS.get(word as usize).map_or("", |word| word.name);
         let mut given = Vec::new();
-        for (formal, arg) in collective(name).unwrap_or_default().iter().zip(args) {
+        for (formal, arg) in shaped(name).unwrap_or_default().iter().zip(args) {
             let Some(arg) = arg else { continue };
             let value = self.value(arg)?;
             let value = self.coerce(value, &formal.want, arg.span, name, formal.name)?;
@@ -60,7 +62,35 @@ impl Expander<'_> {
         }
         Ok(match given.is_empty() {
             true => Value::Word(word),
-            false => Value::Collective(Rc::new(Argument::Call(name.to_string(), given))),
+            false => Value::Shaped(Rc::new(Argument::Call(name.to_string(), given))),
+        })
+    }
+
+    /// `[dp, tp]` where an axis is wanted: both together.
+    fn joined_axes(&mut self, elements: &[Value], span: Span, callee: &str, name: &str) -> Eval<Value> {
+        let mut joined: Option<Axes> = None;
+        for element in elements {
+            let Value::Axis(axes) = element else {
+                return Err(self.unfit("an axis", element, span));
+            };
+            joined = Some(match joined {
+                None => axes.clone(),
+                Some(known) => match known.and(axes) {
+                    Ok(both) => both,
+                    Err(twice) => {
+                        let message =
+                            format!("`{name}` of `{callee}` takes `{}` twice", self.show(&Value::Axis(twice)));
+                        let diagnostic = Diagnostic::error(Code::BadValue, message).primary(span, "an axis too many");
+                        return Err(self.fail(diagnostic));
+                    }
+                },
+            });
+        }
+        joined.map(Value::Axis).ok_or_else(|| {
+            let diagnostic =
+                Diagnostic::error(Code::BadValue, format!("`{name}` of `{callee}` takes one axis at least"))
+                    .primary(span, "an empty list");
+            self.fail(diagnostic)
         })
     }
 
@@ -109,8 +139,14 @@ impl Expander<'_> {
             Value::Word(word) => {
                 Argument::Word(WORDS.get(*word as usize).map_or(String::new(), |word| word.name.to_string()))
             }
-            Value::Axis(_) => Argument::Axis(self.show(value)),
-            Value::Collective(call) => (**call).clone(),
+            Value::Axis(axes) => {
+                let mut names = axes.names(&self.mesh.axes).into_iter().map(Argument::Axis);
+                match (names.next(), names.len()) {
+                    (Some(only), 0) => only,
+                    (first, _) => Argument::List(first.into_iter().chain(names).collect()),
+                }
+            }
+            Value::Shaped(call) => (**call).clone(),
             Value::List(values) => Argument::List(values.iter().map(|value| self.argument(value)).collect()),
             Value::Places(selection) => {
                 let places = selection.places.iter().map(|place| self.argument(&Value::Place(*place)));

@@ -1,6 +1,7 @@
 //! Evaluation of paths: names, wildcards, positions.
 
 use super::super::hir::{Expr, ExprKind, PathName};
+use super::super::mesh::Axes;
 use super::super::nearest::{did_you_mean, some_of};
 use super::super::select::Place;
 use super::super::types::Ty;
@@ -156,11 +157,26 @@ impl Expander<'_> {
             return self.names(receiver, &[name], expr);
         }
         let value = self.value(receiver)?;
-        let elements = self.elements(&value, receiver.span)?;
+        let elements = match &value {
+            Value::Axis(axes) => self.factors(axes, receiver.span)?,
+            value => self.elements(value, receiver.span)?,
+        };
         let number = self.number_of(&at, position.span)?;
         let number = self.whole_of(number, position.span)?;
         let found = resolve(number, elements.len()).and_then(|at| elements.get(at).cloned());
         found.ok_or_else(|| self.no_position(number, elements.len(), receiver.span, position.span))
+    }
+
+    fn factors(&mut self, axes: &Axes, span: Span) -> Eval<Vec<Value>> {
+        let factors = axes.parts(&self.mesh.axes);
+        if factors.is_empty() {
+            let shown = self.show(&Value::Axis(axes.clone()));
+            let diagnostic = Diagnostic::error(Code::OutOfRange, format!("axis `{shown}` has no factors"))
+                .primary(span, "one number")
+                .help("an axis is given them where it is declared: `tp = [2, 2]`");
+            return Err(self.fail(diagnostic));
+        }
+        Ok(factors.into_iter().map(Value::Axis).collect())
     }
 
     pub(super) fn slice(

@@ -2,6 +2,7 @@
 
 use super::super::builtins::Function;
 use super::super::hir::{Expr, ExprKind};
+use super::super::mesh::Axes;
 use super::super::number::Number;
 use super::super::select::Place;
 use super::super::types::Ty;
@@ -20,9 +21,9 @@ impl Expander<'_> {
             ExprKind::Text(text) => Value::Text(text.clone()),
             ExprKind::Local(local) => self.frame.get(local.0 as usize).cloned().flatten().ok_or(Stop::Reported)?,
             ExprKind::Global(global) => self.global(*global)?,
-            ExprKind::Axis(axis) => Value::Axis(*axis),
+            ExprKind::Axis(axis) => Value::Axis(Axes::whole(*axis)),
             ExprKind::Word(word) => Value::Word(*word),
-            ExprKind::Collective(word, args) => self.collective(*word, args)?,
+            ExprKind::Shaped(word, args) => self.shaped(*word, args)?,
             ExprKind::Class(want) => Value::Class(Rc::new(want.clone())),
             ExprKind::List(elements) => self.list(elements, &expr.ty)?,
             ExprKind::Neg(operand) => Value::Number(-self.number(operand)?),
@@ -64,11 +65,8 @@ impl Expander<'_> {
     pub(super) fn number_of(&mut self, value: &Value, span: Span) -> Eval<Number> {
         match value {
             Value::Number(number) => Ok(*number),
-            Value::Axis(axis) => match self.mesh.axes.get(*axis as usize).map(|axis| axis.size) {
-                // An axis without a size was reported.
-                Some(0) | None => Err(Stop::Reported),
-                Some(size) => Ok(Number::from(size)),
-            },
+            // An axis without a size was reported.
+            Value::Axis(axes) => axes.size(&self.mesh.axes).map(Number::from).ok_or(Stop::Reported),
             other => Err(self.unfit("a number", other, span)),
         }
     }
@@ -152,7 +150,7 @@ impl Expander<'_> {
     pub(super) fn is_equal(&self, a: &Value, b: &Value) -> bool {
         let size = |value: &Value| match value {
             Value::Number(number) => Some(*number),
-            Value::Axis(axis) => self.mesh.axes.get(*axis as usize).map(|axis| Number::from(axis.size)),
+            Value::Axis(axes) => axes.size(&self.mesh.axes).map(Number::from),
             _ => None,
         };
         match (a, b) {

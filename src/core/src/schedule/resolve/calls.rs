@@ -106,15 +106,15 @@ impl Unit<'_, '_> {
     }
 
     /// `reduce_scatter(seq, groups: 3)`, as an argument.
-    pub(super) fn collective(&mut self, word: u32, formals: &'static [builtins::Formal], call: ast::Call<'_>) -> Expr {
+    pub(super) fn shaped(&mut self, word: u32, formals: &'static [builtins::Formal], call: ast::Call<'_>) -> Expr {
         let formals: Vec<Formal> = formals
             .iter()
             .map(|formal| Formal { name: formal.name, want: &formal.want, is_optional: formal.is_optional })
             .collect();
         let span = call.span();
-        let name = WORDS.get(word as usize).map_or("", |word| word.name);
+        let (name, kind) = WORDS.get(word as usize).map_or(("", WordKind::Collective), |word| (word.name, word.kind));
         match self.arguments(name, span, None, &formals, call.args()) {
-            Some(args) => Expr { span, ty: Ty::Word(WordKind::Collective), kind: ExprKind::Collective(word, args) },
+            Some(args) => Expr { span, ty: Ty::Word(kind), kind: ExprKind::Shaped(word, args) },
             None => Expr::error(span),
         }
     }

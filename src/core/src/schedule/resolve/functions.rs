@@ -1,6 +1,6 @@
 //! Calls whose value is used: pure functions.
 
-use super::super::builtins::{Function, collective, find_word};
+use super::super::builtins::{Function, find_word, shaped};
 use super::super::hir::{Expr, ExprKind};
 use super::super::nearest::{did_you_mean, some_of};
 use super::super::types::{PlaceKind, Ty};
@@ -13,8 +13,8 @@ impl Unit<'_, '_> {
         let span = call.span();
         let Some(name) = call.name() else { return Expr::error(span) };
         let Some(function) = Function::find(name.text()) else {
-            if let (Some(word), Some(formals)) = (find_word(name.text()), collective(name.text())) {
-                return self.collective(word as u32, formals, call);
+            if let (Some(word), Some(formals)) = (find_word(name.text()), shaped(name.text())) {
+                return self.shaped(word as u32, formals, call);
             }
             if self.names.callables.contains_key(name.text()) {
                 self.no_value(name.text(), span, "a schedule");

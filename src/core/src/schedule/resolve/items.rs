@@ -1,7 +1,7 @@
 //! Items: what a file declares, in the order it may be used.
 
 use super::super::builtins::{Function, find_word};
-use super::super::hir::{AxisDecl, AxisSize, Block, Domain, Entry, Global, GlobalId, Hir, Schedule, ScheduleId};
+use super::super::hir::{AxisDecl, AxisSize, Block, Domain, Entry, Expr, Global, GlobalId, Hir, Schedule, ScheduleId};
 use super::super::nearest::{did_you_mean, some_of};
 use super::super::types::Ty;
 use super::{Named, Names, Unit};
@@ -203,7 +203,37 @@ impl Unit<'_, '_> {
         {
             return AxisSize::Auto(name.span());
         }
+        if let Some(ast::Expr::List(list)) = entry.value() {
+            return AxisSize::Factors(self.factors(entry, list));
+        }
         AxisSize::Given(self.number(entry.value(), entry.span()))
+    }
+
+    fn factors(&mut self, entry: ast::Entry<'_>, list: ast::List<'_>) -> Vec<Expr> {
+        let axis = entry.name().map_or(String::new(), |name| name.text().to_string());
+        let mut factors = Vec::new();
+        for element in list.elements() {
+            let is_auto = matches!(&element, ast::Expr::Name(name) if name.text() == "auto");
+            if is_auto {
+                self.error(
+                    Diagnostic::error(Code::AxisSize, format!("a factor of axis `{axis}` cannot be `auto`"))
+                        .primary(element.span(), "a factor")
+                        .help("only a whole axis can: give the factors their sizes, and let another axis be `auto`"),
+                );
+                factors.push(Expr::error(element.span()));
+            } else {
+                factors.push(self.number(Some(element), list.span()));
+            }
+        }
+        if factors.is_empty() {
+            self.error(
+                Diagnostic::error(Code::AxisSize, format!("axis `{axis}` has no factors"))
+                    .primary(list.span(), "an empty list")
+                    .help("`[2, 2]` are the sizes of two factors, the outer one first"),
+            );
+            factors.push(Expr::error(list.span()));
+        }
+        factors
     }
 
     fn input(&mut self, item: ast::Input<'_>) {

@@ -70,10 +70,12 @@ impl Unit<'_, '_> {
 
     pub(super) fn index(&mut self, index: ast::Index<'_>) -> Expr {
         let span = index.span();
-        let receiver = self.list_like(index.receiver(), span);
+        let receiver = self.list_like(index.receiver(), span, |ty| *ty == Ty::Axis);
         let position = self.expr(index.index(), span);
-        let position =
-            self.expect_type(position, |ty| ty.is_number() || *ty == Ty::Text, "a position or a name is wanted");
+        let position = match receiver.ty {
+            Ty::Axis => self.expect_type(position, Ty::is_number, "a position is wanted"),
+            _ => self.expect_type(position, |ty| ty.is_number() || *ty == Ty::Text, "a position or a name is wanted"),
+        };
         if receiver.is_error() || position.is_error() {
             return Expr::error(span);
         }
@@ -82,6 +84,7 @@ impl Unit<'_, '_> {
             Ty::Place(_) if by_name => Ty::Place(PlaceKind::Either),
             Ty::Places(_) if by_name => Ty::Places(PlaceKind::Either),
             Ty::Place(_) => Ty::Place(PlaceKind::Module),
+            Ty::Axis => Ty::Axis,
             ty => ty.element().unwrap_or(Ty::Any),
         };
         Expr { span, ty, kind: ExprKind::Index(Box::new(receiver), Box::new(position)) }
@@ -89,7 +92,7 @@ impl Unit<'_, '_> {
 
     pub(super) fn slice(&mut self, slice: ast::Slice<'_>) -> Expr {
         let span = slice.span();
-        let receiver = self.list_like(slice.receiver(), span);
+        let receiver = self.list_like(slice.receiver(), span, |_| false);
         let start = slice.start().map(|start| Box::new(self.number(Some(start), span)));
         let end = slice.end().map(|end| Box::new(self.number(Some(end), span)));
         let ty = match &receiver.ty {
@@ -99,10 +102,13 @@ impl Unit<'_, '_> {
         finish(receiver, span, ty, |receiver| ExprKind::Slice(receiver, start, end))
     }
 
-    fn list_like(&mut self, receiver: Option<ast::Expr<'_>>, at: Span) -> Expr {
+    /// What `[ ]` picks from; `other` says what else will do.
+    fn list_like(&mut self, receiver: Option<ast::Expr<'_>>, at: Span, other: fn(&Ty) -> bool) -> Expr {
         let receiver = self.expr(receiver, at);
         let fits = |ty: &Ty| {
-            ty.element().is_some() || matches!(ty, Ty::Any | Ty::Place(PlaceKind::Module | PlaceKind::Either))
+            other(ty)
+                || ty.element().is_some()
+                || matches!(ty, Ty::Any | Ty::Place(PlaceKind::Module | PlaceKind::Either))
         };
         self.expect_type(receiver, fits, "`[ ]` picks from a list, a selection or the children of a module")
     }
