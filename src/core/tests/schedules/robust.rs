@@ -41,7 +41,7 @@ fn texts() -> Vec<String> {
 
 #[test]
 fn every_schedule_on_every_model() {
-    for name in ["gpt2-odd.pt2", "bert-tiny.pt2", "opt-tiny.pt2", "misc.pt2", "counters.pt2"] {
+    for name in ["gpt2-odd.pt2", "bert-tiny.pt2", "opt-tiny.pt2", "llama-tiny.pt2", "misc.pt2", "counters.pt2"] {
         let model = imported(name).unwrap();
         for text in texts() {
             sound(&model, &text);
