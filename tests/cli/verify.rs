@@ -142,9 +142,15 @@ fn single_rank_programs_compute_what_the_model_computes() {
 
 #[test]
 fn the_examples_compute_what_the_model_computes() {
-    for name in ["plain", "recompute", "tensor_parallel", "data_parallel", "tp_dp"] {
-        let report = report(&root().join(format!("examples/gpt2/{name}.slapo")), &["--steps", "2"]);
-        assert_ne!(report["verdict"], "wrong", "{name}: {report:#}");
+    for folder in ["examples/gpt2", "examples/llama"] {
+        let files = std::fs::read_dir(root().join(folder)).expect("a folder");
+        let paths = files.map(|file| file.expect("a file").path());
+        let schedules: Vec<PathBuf> = paths.filter(|path| path.extension().is_some_and(|e| e == "slapo")).collect();
+        assert!(!schedules.is_empty(), "{folder}");
+        for path in schedules {
+            let report = report(&path, &["--steps", "2"]);
+            assert_ne!(report["verdict"], "wrong", "{}: {report:#}", path.display());
+        }
     }
 }
 

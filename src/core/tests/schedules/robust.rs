@@ -35,7 +35,7 @@ impl Random {
 }
 
 fn texts() -> Vec<String> {
-    let all = ["tests/ui", "tests/syntax/good", "tests/syntax/bad", "examples/gpt2"];
+    let all = ["tests/ui", "tests/syntax/good", "tests/syntax/bad", "examples/gpt2", "examples/llama"];
     all.iter().flat_map(|folder| schedules(folder)).map(|(_, text)| text).collect()
 }
 
