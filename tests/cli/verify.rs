@@ -130,6 +130,18 @@ fn llama_in_micro_batches() {
     }
 }
 
+/// Three heads on three ranks, and one table for embedding and head.
+#[test]
+fn a_tied_llama_of_three_heads() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for dp in [1, 2] {
+        let schedule = written(folder.path(), "tests/data/llama-odd.pt2", dp, 3, LLAMA);
+        let report = report(&schedule, &["--batch", "6", "--seq", "7", "--clip", "0.5"]);
+        assert_ne!(report["verdict"], "wrong", "dp {dp}: {report:#}");
+        assert_eq!(report["ranks"], dp * 3);
+    }
+}
+
 /// One process: the canonical form, the derivative table and the rerun operators beside autograd.
 #[test]
 fn single_rank_programs_compute_what_the_model_computes() {

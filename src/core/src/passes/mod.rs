@@ -5,6 +5,7 @@ pub mod borders;
 pub mod canonical;
 pub mod constant;
 mod derivatives;
+mod describe;
 pub mod mesh;
 mod prune;
 pub mod recompute;

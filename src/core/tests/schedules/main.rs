@@ -2,6 +2,7 @@
 
 mod expansion;
 mod faults;
+mod heads;
 mod layouts;
 mod pages;
 mod robust;
