@@ -5,6 +5,7 @@
     python examples/gpt2/export.py                                    # GPT-2, 124M, random weights, to gpt2.pt2
     python examples/gpt2/export.py --layers 3 --width 64 --heads 4 --vocab 256 --positions 128 -o gpt2-tiny.pt2
     python examples/gpt2/export.py --family bert -o bert.pt2
+    python examples/gpt2/export.py --family llama --layers 2 --width 64 --heads 4 --kv-heads 2 -o llama.pt2
     python examples/gpt2/export.py --from my-gpt2-folder -o mine.pt2  # weights from a local folder
 
 Nothing is downloaded. The export is written in the form the importer expects, so no caller has to remember it:
@@ -31,7 +32,7 @@ import time
 import warnings
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -56,6 +57,8 @@ class Size:
     heads: int
     vocab: int
     positions: int
+    kv_heads: int | None = None  # None: as many as query heads
+    intermediate: int | None = None  # inner width of the MLP; None: four times the width
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,7 @@ FAMILIES = {
             n_layer=size.layers,
             n_embd=size.width,
             n_head=size.heads,
+            n_inner=size.intermediate,
             vocab_size=size.vocab,
             n_positions=size.positions,
             bos_token_id=size.vocab - 1,
@@ -96,7 +100,7 @@ FAMILIES = {
         settings=lambda size: dict(
             num_hidden_layers=size.layers,
             hidden_size=size.width,
-            intermediate_size=4 * size.width,
+            intermediate_size=size.intermediate or 4 * size.width,
             num_attention_heads=size.heads,
             vocab_size=size.vocab,
             max_position_embeddings=size.positions,
@@ -112,13 +116,30 @@ FAMILIES = {
             num_hidden_layers=size.layers,
             hidden_size=size.width,
             word_embed_proj_dim=size.width,
-            ffn_dim=4 * size.width,
+            ffn_dim=size.intermediate or 4 * size.width,
             num_attention_heads=size.heads,
             vocab_size=size.vocab,
             max_position_embeddings=size.positions,
             use_cache=False,
         ),
         dropouts=("dropout", "attention_dropout"),
+    ),
+    "llama": Family(  # TinyLlama 1.1B
+        config="LlamaConfig",
+        model="LlamaForCausalLM",
+        inputs=("input_ids", "labels"),
+        size=Size(layers=22, width=2048, heads=32, vocab=32000, positions=2048, kv_heads=4, intermediate=5632),
+        settings=lambda size: dict(
+            num_hidden_layers=size.layers,
+            hidden_size=size.width,
+            intermediate_size=size.intermediate or 4 * size.width,
+            num_attention_heads=size.heads,
+            num_key_value_heads=size.kv_heads or size.heads,
+            vocab_size=size.vocab,
+            max_position_embeddings=size.positions,
+            use_cache=False,
+        ),
+        dropouts=("attention_dropout",),
     ),
 }
 
@@ -132,6 +153,8 @@ def main() -> None:
 
     started = time.monotonic()
     program = export(model, sample, positions=model.config.max_position_embeddings)
+    if options.short_traces:
+        shorten_traces(program)
     exported = time.monotonic()
     torch.export.save(program, options.output)
     saved = time.monotonic()
@@ -147,22 +170,31 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--family", choices=FAMILIES, default="gpt2")
     parser.add_argument("--from", dest="folder", metavar="FOLDER", help="a local folder with config.json and weights")
     for name in Size.__dataclass_fields__:
-        parser.add_argument(f"--{name}", type=int, metavar="N")
+        parser.add_argument(option(name), type=int, metavar="N")
+    parser.add_argument("--tied", action="store_true", help="one table for embedding and head (gpt2, bert, opt: always)")
     parser.add_argument("--dropout", type=float, metavar="P", help="every dropout rate (default: the family's own)")
     parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16", "float64"], default="float32")
     parser.add_argument("--seed", type=int, default=0, metavar="N")
     parser.add_argument("--batch", type=int, metavar="N", help="batch of the sample inputs (default: the first free size)")
     parser.add_argument("--seq", type=int, metavar="N", help="sequence length of the sample inputs (likewise)")
+    parser.add_argument("--short-traces", action="store_true", help="of every stack trace, keep the line slapoc shows")
     parser.add_argument("-o", dest="output", metavar="FILE", help="default: FAMILY.pt2")
     options = parser.parse_args()
 
-    given = [f"--{name}" for name in Size.__dataclass_fields__ if getattr(options, name) is not None]
+    given = [option(name) for name in Size.__dataclass_fields__ if getattr(options, name) is not None]
+    given += ["--tied"] * options.tied
     if options.folder and given:
-        parser.error(f"{', '.join(given)}: sizes come from the folder's config.json")
+        parser.error(f"{', '.join(given)}: what the model is comes from the folder's config.json")
+    if options.kv_heads and FAMILIES[options.family].size.kv_heads is None:
+        parser.error(f"--kv-heads: {options.family} has as many key and value heads as query heads")
     options.output = options.output or f"{options.family}.pt2"
     if not options.output.endswith(".pt2"):
         parser.error(f"-o {options.output}: the name must end in .pt2")
     return options
+
+
+def option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def build_model(family: Family, options: argparse.Namespace) -> torch.nn.Module:
@@ -182,10 +214,19 @@ def build_model(family: Family, options: argparse.Namespace) -> torch.nn.Module:
         if missing := sorted(loading["missing_keys"]):
             sys.exit(f"error: {options.folder} has no weights for {', '.join(missing)}")
     else:
-        given = {name: getattr(options, name) for name in Size.__dataclass_fields__}
-        size = Size(**{name: n if n is not None else getattr(family.size, name) for name, n in given.items()})
-        model = model_class(config_class(**family.settings(size), **dropouts)).to(dtype)
+        ties = {"tie_word_embeddings": True} if options.tied else {}
+        config = config_class(**family.settings(chosen_size(family, options)), **dropouts, **ties)
+        model = model_class(config).to(dtype)
     return model.train()
+
+
+def chosen_size(family: Family, options: argparse.Namespace) -> Size:
+    """The published sizes, but for what is given; another number of heads or another width asks for its own rest."""
+    given = {name: getattr(options, name) for name in Size.__dataclass_fields__}
+    given = {name: number for name, number in given.items() if number is not None}
+    derived = {"kv_heads": "heads", "intermediate": "width"}
+    own = {name: None for name, of in derived.items() if of in given}
+    return replace(family.size, **own | given)
 
 
 def check_folder(folder: str, model_type: str) -> None:
@@ -202,7 +243,9 @@ def sample_inputs(family: Family, model: torch.nn.Module, options: argparse.Name
     """One distinct int64 tensor [batch, seq] per input, in the order of the model's forward()."""
     config = model.config
     taken = {size for tensor in [*model.parameters(), *model.buffers()] for size in tensor.shape}
-    taken |= {config.num_hidden_layers, config.num_attention_heads, config.hidden_size // config.num_attention_heads}
+    heads = config.num_attention_heads
+    kv_heads = getattr(config, "num_key_value_heads", heads)
+    taken |= {config.num_hidden_layers, config.hidden_size // heads, heads, kv_heads, heads // kv_heads}
     free = (size for size in range(3, config.max_position_embeddings + 1) if size not in taken)
     options.batch = options.batch or next(free)
     options.seq = options.seq or next(size for size in free if size != options.batch)
@@ -254,6 +297,14 @@ def tidy(node: torch.fx.Node) -> None:
     node.meta.pop("from_node", None)
     if trace := node.meta.get("stack_trace"):
         node.meta["stack_trace"] = re.sub(r'File "([^"]+)"', lambda found: f'File "{relative(found[1])}"', trace)
+
+
+def shorten_traces(program: ExportedProgram) -> None:
+    """Keep of every trace the innermost line outside of PyTorch; in a small archive the rest is a fifth of the file."""
+    for node in program.graph.nodes:
+        frames = re.findall(r'File "(?!torch/).*\n.*', node.meta.get("stack_trace", ""))
+        if frames:
+            node.meta["stack_trace"] = frames[-1]
 
 
 def relative(path: str) -> str:

@@ -1,7 +1,7 @@
 //! `slapoc check` on schedules right and wrong.
 
 use crate::schedules::{folder, run_on};
-use crate::support::{Run, command, run};
+use crate::support::{Run, command, root, run};
 use insta::assert_snapshot;
 use std::fs;
 use std::io::Write;
@@ -31,8 +31,14 @@ fn a_right_schedule_is_passed_over_in_one_line() {
 
 #[test]
 fn every_example_is_right() {
-    for name in ["plain", "recompute"] {
-        run(&["check", "-q", &format!("examples/gpt2/{name}.slapo")]).expect(0);
+    for folder in ["gpt2", "llama"] {
+        let files = fs::read_dir(root().join("examples").join(folder)).expect("reads");
+        let mut schedules: Vec<String> = files.map(|file| file.expect("reads").path().display().to_string()).collect();
+        schedules.retain(|path| path.ends_with(".slapo"));
+        assert!(!schedules.is_empty(), "{folder}");
+        for path in schedules {
+            run(&["check", "-q", &path]).expect(0);
+        }
     }
 }
 

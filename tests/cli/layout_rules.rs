@@ -1,7 +1,7 @@
 //! The property that makes layouts sound, tried on every rule: operands held as stated, the local operator run on every
 //! part, and the result is held as the rule says.
 //!
-//! Every distinct node of the joint graphs of four models gets random layouts on axes of 2 and 3 parts. Cases that the
+//! Every distinct node of the joint graphs of five models gets random layouts on axes of 2 and 3 parts. Cases that the
 //! rule table accepts are executed in float64: the parts of one axis run as micro-batches of one Program, which leaves
 //! each case's difference from the whole operator where a gradient would be.
 
@@ -22,8 +22,13 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-const ARCHIVES: [&str; 4] =
-    ["tests/data/gpt2-odd.pt2", "tests/data/bert-tiny.pt2", "tests/data/opt-tiny.pt2", "tests/data/operators.pt2"];
+const ARCHIVES: [&str; 5] = [
+    "tests/data/gpt2-odd.pt2",
+    "tests/data/bert-tiny.pt2",
+    "tests/data/opt-tiny.pt2",
+    "tests/data/llama-tiny.pt2",
+    "tests/data/operators.pt2",
+];
 
 /// Accepted cases to execute, at least.
 const WANTED: usize = 2000;

@@ -176,6 +176,11 @@ fn opt_agrees_with_pytorch() {
     agrees("opt-tiny", "");
 }
 
+#[test]
+fn llama_agrees_with_pytorch() {
+    agrees("llama-tiny", "");
+}
+
 /// Operators without a derivative entry, a module called twice, a non-persistent buffer.
 #[test]
 fn rerun_operators_agree_with_pytorch() {
@@ -200,19 +205,22 @@ fn micro_batches_agree_with_pytorch() {
     agrees("gpt2-tiny-ragged", "m.accumulate(steps: 3)");
     agrees("bert-tiny", "m.accumulate(steps: 2)");
     agrees("opt-tiny", "m.accumulate(steps: 6)");
+    agrees("llama-tiny", "m.accumulate(steps: 3)");
 }
 
 #[test]
 fn recomputation_agrees_with_pytorch() {
     agrees("gpt2-odd", "m.transformer.h.*.checkpoint()");
     agrees("bert-tiny", "m.bert.encoder.layer.*.checkpoint()\nm.accumulate(steps: 3)");
+    agrees("llama-tiny", "m.model.layers.*.checkpoint()\nm.accumulate(steps: 2)");
     agrees("operators", "m.*.checkpoint()");
 }
 
-const DROPOUT: [(&str, &str); 4] = [
+const DROPOUT: [(&str, &str); 5] = [
     ("gpt2-tiny", "m.transformer.h.*.checkpoint()"),
     ("bert-tiny", "m.bert.encoder.layer.*.checkpoint()"),
     ("opt-tiny", "m.model.decoder.layers[0].checkpoint()"),
+    ("llama-tiny", "m.model.layers[1].checkpoint()"),
     ("operators", "m.*.checkpoint()"),
 ];
 

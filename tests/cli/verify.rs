@@ -65,17 +65,28 @@ const OPT: &str = "for l in m.model.decoder.layers {
 }
 m.data_parallel(over: dp)";
 
-const MODELS: [(&str, &str, &str); 3] = [
-    ("examples/gpt2/gpt2-tiny.pt2", GPT2, "m.transformer.h[..2].checkpoint()"),
-    ("tests/data/bert-tiny.pt2", BERT, "m.bert.encoder.layer.*.checkpoint()"),
-    ("tests/data/opt-tiny.pt2", OPT, "m.model.decoder.layers[0].checkpoint()"),
+const LLAMA: &str = "for l in m.model.layers {
+    column(l.self_attn.{q_proj, k_proj, v_proj}, over: tp)
+    row(l.self_attn.o_proj, over: tp)
+    column(l.mlp.{gate_proj, up_proj}, over: tp)
+    row(l.mlp.down_proj, over: tp)
+}
+m.data_parallel(over: dp)";
+
+/// Archive, schedule, what to recompute, and the number of ranks that can share its heads at most.
+const MODELS: [(&str, &str, &str, i64); 4] = [
+    ("examples/gpt2/gpt2-tiny.pt2", GPT2, "m.transformer.h[..2].checkpoint()", 4),
+    ("tests/data/bert-tiny.pt2", BERT, "m.bert.encoder.layer.*.checkpoint()", 4),
+    ("tests/data/opt-tiny.pt2", OPT, "m.model.decoder.layers[0].checkpoint()", 4),
+    ("tests/data/llama-tiny.pt2", LLAMA, "m.model.layers[1].checkpoint()", 2),
 ];
 
 #[test]
 fn tensor_and_data_parallelism_compute_what_the_model_computes() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    for (model, body, checkpoint) in MODELS {
-        for (dp, tp) in [(1, 2), (1, 4), (3, 1), (2, 2), (3, 4)] {
+    for (model, body, checkpoint, most) in MODELS {
+        let meshes = [(1, 2), (1, 4), (3, 1), (2, 2), (3, most)];
+        for (dp, tp) in meshes.into_iter().filter(|(_, tp)| *tp <= most) {
             for body in [body.to_owned(), format!("{body}\n{checkpoint}")] {
                 let schedule = written(folder.path(), model, dp, tp, &body);
                 let batch = if dp == 2 { "8" } else { "9" };
@@ -104,10 +115,37 @@ fn everything_at_once() {
     assert_eq!(report["ranks"], 12);
 }
 
+/// Grouped heads, gated MLP and rotary tables, cut into micro-batches of a rank's rows, and recomputed.
+#[test]
+fn llama_in_micro_batches() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for (dp, tp, batch, steps) in [(1, 1, "9", 3), (3, 2, "12", 2)] {
+        for again in ["", "m.model.layers.*.checkpoint()"] {
+            let body = format!("{LLAMA}\nm.accumulate(steps: {steps})\n{again}");
+            let schedule = written(folder.path(), "tests/data/llama-tiny.pt2", dp, tp, &body);
+            let report = report(&schedule, &["--batch", batch, "--seq", "13", "--clip", "0.5"]);
+            assert_ne!(report["verdict"], "wrong", "dp {dp}, tp {tp}: {report:#}");
+            assert_eq!(report["dropout"], true);
+        }
+    }
+}
+
+/// Three heads on three ranks, and one table for embedding and head.
+#[test]
+fn a_tied_llama_of_three_heads() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for dp in [1, 2] {
+        let schedule = written(folder.path(), "tests/data/llama-odd.pt2", dp, 3, LLAMA);
+        let report = report(&schedule, &["--batch", "6", "--seq", "7", "--clip", "0.5"]);
+        assert_ne!(report["verdict"], "wrong", "dp {dp}: {report:#}");
+        assert_eq!(report["ranks"], dp * 3);
+    }
+}
+
 /// One process: the canonical form, the derivative table and the rerun operators beside autograd.
 #[test]
 fn single_rank_programs_compute_what_the_model_computes() {
-    for model in ["bert-tiny", "opt-tiny", "gpt2-odd", "misc", "counters", "operators"] {
+    for model in ["bert-tiny", "opt-tiny", "llama-tiny", "gpt2-odd", "misc", "counters", "operators"] {
         let path = root().join(format!("tests/data/{model}.pt2"));
         let report = report(&path, &["--batch", "6", "--seq", "9"]);
         assert_ne!(report["verdict"], "wrong", "{model}: {report:#}");
@@ -116,9 +154,15 @@ fn single_rank_programs_compute_what_the_model_computes() {
 
 #[test]
 fn the_examples_compute_what_the_model_computes() {
-    for name in ["plain", "recompute", "tensor_parallel", "data_parallel", "tp_dp"] {
-        let report = report(&root().join(format!("examples/gpt2/{name}.slapo")), &["--steps", "2"]);
-        assert_ne!(report["verdict"], "wrong", "{name}: {report:#}");
+    for folder in ["examples/gpt2", "examples/llama"] {
+        let files = std::fs::read_dir(root().join(folder)).expect("a folder");
+        let paths = files.map(|file| file.expect("a file").path());
+        let schedules: Vec<PathBuf> = paths.filter(|path| path.extension().is_some_and(|e| e == "slapo")).collect();
+        assert!(!schedules.is_empty(), "{folder}");
+        for path in schedules {
+            let report = report(&path, &["--steps", "2"]);
+            assert_ne!(report["verdict"], "wrong", "{}: {report:#}", path.display());
+        }
     }
 }
 

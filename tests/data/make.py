@@ -30,9 +30,15 @@ warnings.filterwarnings("ignore", message="No complete tensor found")  # `window
 
 MODELS = {
     ROOT / "examples/gpt2/gpt2-tiny.pt2": "--layers 3 --width 64 --heads 4 --vocab 256 --positions 128 --dropout 0.1",
+    ROOT / "examples/llama/llama-bytes.pt2": "--family llama --layers 2 --width 16 --heads 4 --kv-heads 2 "
+    "--intermediate 44 --vocab 256 --positions 128 --dropout 0.1 --short-traces",
     DATA / "gpt2-odd.pt2": "--layers 2 --width 20 --heads 4 --vocab 37 --positions 19 --dropout 0.1",
     DATA / "bert-tiny.pt2": "--family bert --layers 2 --width 24 --heads 4 --vocab 41 --positions 19 --dropout 0.1",
     DATA / "opt-tiny.pt2": "--family opt --layers 2 --width 24 --heads 4 --vocab 41 --positions 19 --dropout 0.1",
+    DATA / "llama-tiny.pt2": "--family llama --layers 2 --width 24 --heads 4 --kv-heads 2 --intermediate 36 --vocab 41 "
+    "--positions 19 --dropout 0.1",
+    DATA / "llama-odd.pt2": "--family llama --layers 1 --width 12 --heads 3 --vocab 11 --positions 13 --dropout 0.1 --tied "
+    "--short-traces",
 }
 
 

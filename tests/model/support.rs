@@ -8,7 +8,7 @@ use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
 /// Every archive that is a model.
-pub const MODELS: [&str; 6] = ["gpt2-tiny", "gpt2-odd", "bert-tiny", "opt-tiny", "misc", "counters"];
+pub const MODELS: [&str; 7] = ["gpt2-tiny", "gpt2-odd", "bert-tiny", "opt-tiny", "llama-tiny", "misc", "counters"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

@@ -88,6 +88,7 @@ CASES = [
     Case("gpt2-odd", "tests/data/gpt2-odd.pt2", batch=6, seq=7, vocab=37, rows=20, labels="ragged"),
     Case("bert-tiny", "tests/data/bert-tiny.pt2", batch=6, seq=9, vocab=41, rows=60, labels="masked"),
     Case("opt-tiny", "tests/data/opt-tiny.pt2", batch=6, seq=11, vocab=41, rows=60, labels="ragged"),
+    Case("llama-tiny", "tests/data/llama-tiny.pt2", batch=6, seq=13, vocab=41, rows=60, labels="ragged"),
     Case("misc", "tests/data/misc.pt2", batch=6, seq=9, vocab=23, rows=60, labels="full"),
     Case("counters", "tests/data/counters.pt2", batch=6, seq=9, vocab=17, rows=60, labels="full"),
     Case("operators", "tests/data/operators.pt2", batch=6, seq=13, vocab=29, rows=60, labels="ragged"),

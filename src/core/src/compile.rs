@@ -206,6 +206,8 @@ pub enum LayoutProblem {
     Operator { at: Place, operator: String, reason: String, operands: Vec<(String, Layout)> },
     /// A sync whose pieces do not divide the dimension.
     SyncUneven { at: Place, dim: usize, size: i64, groups: i64, step: u32 },
+    /// A view that leaves no whole pieces: `features` are seen as `size` heads, or as a dimension of that size.
+    Cut { at: Place, features: i64, size: i64, heads: Option<Heads> },
     /// A sync that does not fit the value.
     Sync { at: Place, sync: Sync, found: Layout, step: u32 },
     /// A sync at a point that carries no differentiable value.
@@ -216,6 +218,14 @@ pub enum LayoutProblem {
     Gradient { parameter: ParameterId, found: Layout, wanted: Layout },
     /// Two axes split one dimension of a value in a way that does not nest.
     Nesting { at: Place, dim: usize, other: usize },
+}
+
+/// What the pieces of a cut dimension are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heads {
+    All,
+    /// Fewer than query heads, each of which serves several.
+    KeyValue,
 }
 
 /// A node of the model, in words.

@@ -12,6 +12,7 @@ const GPT2: &str = "examples/gpt2/gpt2-tiny.pt2";
 const ODD: &str = "tests/data/gpt2-odd.pt2";
 const BERT: &str = "tests/data/bert-tiny.pt2";
 const OPT: &str = "tests/data/opt-tiny.pt2";
+const LLAMA: &str = "tests/data/llama-tiny.pt2";
 const MISC: &str = "tests/data/misc.pt2";
 const COUNTERS: &str = "tests/data/counters.pt2";
 const OPERATORS: &str = "tests/data/operators.pt2";
@@ -53,7 +54,7 @@ fn faults(program: &Program) -> Vec<String> {
 
 #[test]
 fn programs_are_valid_with_any_number_of_micro_batches() {
-    for path in [GPT2, ODD, BERT, OPT] {
+    for path in [GPT2, ODD, BERT, OPT, LLAMA] {
         for micro_batches in [1, 2, 3, 6] {
             let effects = Effects { micro_batches, ..Effects::default() };
             let program = compiled(path, &effects, &Options::default()).program;
@@ -81,7 +82,7 @@ fn a_program_survives_its_json() {
 /// Hugging Face's masks are made of `arange`, comparisons and gathers; they turn out to be causal.
 #[test]
 fn a_lower_triangular_mask_becomes_is_causal() {
-    for (path, layers) in [(GPT2, 3), (OPT, 2)] {
+    for (path, layers) in [(GPT2, 3), (OPT, 2), (LLAMA, 2)] {
         let graph = compiled(path, &Effects::default(), &without_dropout()).joint.graph;
         assert_eq!(count(&graph, "_scaled_dot_product_flash_attention_for_cpu"), layers, "{path}");
         for gone in ["index.Tensor", "le.Tensor", "diff", "where.Scalar"] {
@@ -98,6 +99,23 @@ fn a_mask_of_inputs_stays_without_gathers() {
     assert_eq!(count(&graph, "where.Scalar"), 1, "one bias for all layers");
 }
 
+/// Llama's tables of cosines and sines depend on no input: they are made once, before the first step.
+#[test]
+fn rotary_tables_are_made_once() {
+    let program = plain(LLAMA).program;
+    let lines = |function: &str| -> Vec<String> {
+        let function = program.functions.iter().filter(|f| f.name == function);
+        function.flat_map(|f| &f.body).map(|instr| program.line(instr)).collect()
+    };
+    let tables = ["cos(", "sin(", "arange("];
+    let named = |line: &String| tables.iter().any(|table| line.contains(table));
+    assert_eq!(lines("setup").iter().filter(|line| named(line)).count(), tables.len());
+    for function in ["prologue", "forward", "backward"] {
+        assert!(!lines(function).iter().any(named), "{function}");
+    }
+    assert!(!lines("forward").is_empty());
+}
+
 #[test]
 fn slices_that_tile_a_value_are_joined_in_backward() {
     let graph = plain(GPT2).joint.graph;
@@ -108,7 +126,7 @@ fn slices_that_tile_a_value_are_joined_in_backward() {
 #[test]
 fn float64_reaches_every_floating_value() {
     let model = canonical::Options { no_dropout: false, dtype: Some(DType::F64) };
-    for path in [GPT2, BERT, OPT, MISC, OPERATORS] {
+    for path in [GPT2, BERT, OPT, LLAMA, MISC, OPERATORS] {
         let program = compiled(path, &Effects::default(), &Options { model, ..Options::default() }).program;
         for instr in program.functions.iter().filter(|f| f.name != "optimizer").flat_map(|f| &f.body) {
             let wrong = |v: &Value| ![DType::F64, DType::I64, DType::Bool].contains(&program.ty(*v).dtype);
@@ -121,7 +139,9 @@ fn float64_reaches_every_floating_value() {
 
 #[test]
 fn recomputation_takes_less_memory_and_more_instructions() {
-    for (path, blocks) in [(GPT2, "transformer.h"), (BERT, "bert.encoder.layer"), (OPT, "model.decoder.layers")] {
+    for (path, blocks) in
+        [(GPT2, "transformer.h"), (BERT, "bert.encoder.layer"), (OPT, "model.decoder.layers"), (LLAMA, "model.layers")]
+    {
         let model = archive(path);
         let again = compiled(path, &checkpoints(&model, blocks), &Options::default()).program;
         let kept = plain(path).program;
@@ -197,7 +217,7 @@ fn predicted_terms_add_up() {
 fn operators_without_a_derivative_are_counted() {
     let rerun = plain(MISC).joint.rerun;
     assert!(rerun.contains_key("cumsum"), "{rerun:?}");
-    for path in [GPT2, BERT, OPT] {
+    for path in [GPT2, BERT, OPT, LLAMA] {
         assert!(plain(path).joint.rerun.is_empty(), "{path}");
     }
 }
@@ -228,7 +248,7 @@ fn stages_of_an_odd_gpt2() {
 /// What programs are checked against is the model as it was imported, dropout apart.
 #[test]
 fn the_oracle_is_the_imported_graph() {
-    for path in [GPT2, BERT, OPT, MISC, OPERATORS] {
+    for path in [GPT2, BERT, OPT, LLAMA, MISC, OPERATORS] {
         let model = archive(path);
         let (effects, options) = (Effects::default(), Options::default());
         let compiled = compile(&model, &SIZES, &effects, &options).unwrap_or_else(|e| panic!("{path}: {e:?}"));

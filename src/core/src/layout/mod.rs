@@ -10,6 +10,7 @@ mod rules;
 mod view;
 
 pub use partition::{Here, partition};
+pub use view::cut;
 
 use slapo_model::{Def, Graph, Node, Op, ValueId};
 use std::collections::{BTreeMap, BTreeSet};

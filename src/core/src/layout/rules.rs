@@ -195,6 +195,16 @@ impl Rule<'_> {
         self.node.tensor(name).map_or(Replicated, |v| self.typing.of(v))
     }
 
+    /// The argument that `v` is.
+    fn name(&self, v: ValueId) -> &str {
+        let reads = |arg: &Arg| match arg {
+            Arg::Value(own) => *own == v,
+            Arg::Values(all) => all.contains(&Some(v)),
+            _ => false,
+        };
+        self.node.args.iter().find(|(_, arg)| reads(arg)).map_or("", |(name, _)| name)
+    }
+
     fn shape(&self, name: &str) -> &[i64] {
         self.node.tensor(name).map_or(&[], |v| &self.graph.ty(v).shape)
     }
@@ -215,10 +225,9 @@ impl Rule<'_> {
         match self.node.reads().find(|v| self.typing.of(*v) != Replicated) {
             None => Ok(self.all(Replicated)),
             Some(v) => Err(refuse(format!(
-                "`{}` has no layout rule, so its operands must be replicated, but `{}` is {}",
+                "`{}` has no layout rule, so its operands must be replicated, but `{}` is not",
                 self.node.name(),
-                self.graph.value(v).name,
-                self.typing.of(v)
+                self.name(v)
             ))),
         }
     }
@@ -331,7 +340,7 @@ impl Rule<'_> {
             return Err(refuse(format!(
                 "`{}` is not linear, but `{}` is a partial sum",
                 self.node.name(),
-                self.graph.value(v).name
+                self.name(v)
             )));
         }
         let operands: Vec<ValueId> = self.node.reads().collect();
@@ -349,10 +358,7 @@ impl Rule<'_> {
                 match split {
                     None => split = Some((at, groups)),
                     Some(other) if other == (at, groups) => {}
-                    Some((d, g)) => {
-                        let (a, b) = (Split { dim: d, groups: g }, Split { dim: at, groups });
-                        return Err(refuse(format!("its operands are split differently: {a} and {b}")));
-                    }
+                    Some(_) => return Err(refuse("its operands are split differently")),
                 }
             }
         }
@@ -374,8 +380,8 @@ impl Rule<'_> {
             return Ok((v, layout));
         }
         Err(refuse(format!(
-            "`{}` is replicated where the other operand is {layout}, and depends on inputs: ask for the slice",
-            self.graph.value(v).name
+            "a rank has all of `{}`, but would read a piece of it: split what it comes from, or sync it with `slice(…)`",
+            self.name(v)
         )))
     }
 
@@ -512,7 +518,7 @@ impl Rule<'_> {
         let unit = size / groups;
         if range.start % unit != 0 || range.end % unit != 0 {
             return Err(refuse(format!(
-                "it takes [{}, {}) of dimension {dim} of size {size}, which is split in {groups} groups",
+                "it takes elements {} to {} of the {size} along dimension {dim}, of which the ranks do not hold equal shares",
                 range.start, range.end
             )));
         }
@@ -616,8 +622,14 @@ impl Rule<'_> {
             _ => match (l, r) {
                 (None, None) => Replicated,
                 (Some(l), Some(r)) if l == r => letters.result(l),
+                (Some(l), Some(r)) if l.0 == r.0 => {
+                    return Err(refuse(format!(
+                        "both operands are split along {}, but in different groups",
+                        part(l.0)
+                    )));
+                }
                 (Some(l), Some(r)) => {
-                    return Err(refuse(format!("its operands are split along different dimensions: {l:?} and {r:?}")));
+                    return Err(refuse(format!("`{a}` is split along {}, `{b}` along {}", part(l.0), part(r.0))));
                 }
                 (Some(split), None) | (None, Some(split)) => {
                     let (other, names) = if l.is_some() { (b, &letters.b) } else { (a, &letters.a) };
@@ -629,7 +641,7 @@ impl Rule<'_> {
         match (result, bias_layout) {
             (_, None) | (Replicated | Split { .. }, Some(Replicated)) => Ok(self.all(result)),
             (Partial, Some(Replicated)) => Ok(Outcome { biased_once: true, ..self.all(Partial) }),
-            (_, Some(layout)) => Err(refuse(format!("its bias is {layout}"))),
+            (_, Some(_)) => Err(refuse("its bias is not held as its product is")),
         }
     }
 
@@ -659,7 +671,7 @@ impl Rule<'_> {
             (Some(Split { .. }), Some(Replicated)) => {
                 Err(refuse("its product is split along its features, but its bias is replicated: shard the bias too"))
             }
-            (_, Some(bias)) => Err(refuse(format!("its bias is {bias}, which its product is not"))),
+            (_, Some(_)) => Err(refuse("its bias is not held as its product is")),
         }
     }
 
@@ -746,6 +758,15 @@ impl Rule<'_> {
             }
             _ => Err(refuse("attention can be split along batch and heads only")),
         }
+    }
+}
+
+/// What an index letter of a contraction stands for.
+fn part(letter: char) -> &'static str {
+    match letter {
+        'k' => "the features that are summed over",
+        'z' => "the features of the result",
+        _ => "the rows",
     }
 }
 

@@ -18,6 +18,9 @@ pub fn view(from: &[i64], to: &[i64], dim: usize, groups: i64, parts: i64) -> Re
     }
     let outer = from[inputs.start..dim].iter().product::<i64>() * groups;
     let landing = |parts: i64| {
+        if from[dim] % (groups * parts) != 0 {
+            return None;
+        }
         let mut prefix = 1;
         for e in outputs.clone() {
             let size = to[e];
@@ -34,6 +37,18 @@ pub fn view(from: &[i64], to: &[i64], dim: usize, groups: i64, parts: i64) -> Re
 /// The dimensions among `block` that are longer than 1.
 fn longer(shape: &[i64], block: Range<usize>) -> Vec<usize> {
     block.filter(|dim| shape[*dim] > 1).collect()
+}
+
+/// The dimension of `to` through which the cuts of a split along `dim` in `groups` run: where [`view`] finds no place for
+/// them, the one whose size the axis would have to divide.
+pub fn cut(from: &[i64], to: &[i64], dim: usize, groups: i64) -> Option<usize> {
+    let (inputs, mut outputs) = block_of(from, to, dim)?;
+    let outer = from[inputs.start..dim].iter().product::<i64>() * groups;
+    let mut prefix = 1;
+    outputs.find(|e| {
+        prefix *= to[*e];
+        prefix > outer
+    })
 }
 
 /// The input and output dimensions of the finest common block that holds `dim`.
@@ -97,5 +112,8 @@ mod tests {
     #[test]
     fn a_head_is_not_cut_in_two() {
         assert_eq!(view(&[5, 24], &[5, 3, 8], 1, 1, 2), Err(vec![1, 3]));
+        assert_eq!(cut(&[5, 24], &[5, 3, 8], 1, 1), Some(1));
+        assert_eq!(cut(&[5, 72], &[5, 3, 24], 1, 3), Some(2));
+        assert_eq!(cut(&[4, 6, 8], &[24, 8], 1, 1), Some(0));
     }
 }

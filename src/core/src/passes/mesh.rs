@@ -8,6 +8,7 @@ use crate::compile::{DataParallel, Effects, LayoutFault, LayoutProblem, Place, S
 use crate::ir::Builder;
 use crate::layout::{self, Cause, Here, Layout, OnAxis, Refusal, Sync, Typing};
 use crate::passes::autodiff::Joint;
+use crate::passes::describe;
 use slapo_model::{Def, Graph, Model, Node, Op, ParameterId, ValueId};
 use slapo_program::{Part, Placement, Split};
 use std::collections::BTreeMap;
@@ -163,7 +164,7 @@ pub fn reduced(model: &Model, joint: Joint, effects: &Effects) -> Result<Meshed,
     mesh.sync_parameter_gradients();
     let mut faults = Vec::new();
     for axis in 0..effects.axes.len() {
-        faults.extend(mesh.axis(axis));
+        faults.extend(describe::once_per_module(mesh.axis(axis)));
     }
     if !faults.is_empty() {
         return Err(faults);
@@ -367,12 +368,14 @@ impl Mesh<'_> {
                 }
                 _ => LayoutProblem::Sync { at, sync: sync.sync, found, step: sync.step },
             },
-            None => LayoutProblem::Operator {
-                at,
-                operator: operator(node),
-                reason: refusal.reason,
-                operands: refusal.operands,
-            },
+            None => describe::cut(&self.joint.graph, node, &at, found)
+                .filter(|_| !refusal.legal.is_empty())
+                .unwrap_or_else(|| LayoutProblem::Operator {
+                    at,
+                    operator: operator(node),
+                    reason: refusal.reason,
+                    operands: describe::operands(self.model, &self.joint, node, refusal.operands),
+                }),
         };
         let mut steps: Vec<u32> = refusal.causes.iter().flat_map(|cause| self.steps(axis, *cause)).collect();
         steps.dedup();

@@ -6,7 +6,7 @@
 use super::report::located;
 use super::select::selector;
 use super::{Checked, Step};
-use crate::compile::{LayoutFault, LayoutProblem, Place};
+use crate::compile::{Heads, LayoutFault, LayoutProblem, Place};
 use crate::layout::{Layout, Sync};
 use crate::primitives::{divisors, joined};
 use crate::schedule::Place as Target;
@@ -40,6 +40,7 @@ impl Teller<'_> {
         match &self.fault.problem {
             LayoutProblem::Uneven { parameter, dim, size, groups, .. } => self.uneven(*parameter, *dim, *size, *groups),
             LayoutProblem::Operator { at, operator, reason, operands } => self.operator(at, operator, reason, operands),
+            LayoutProblem::Cut { at, features, size, heads } => self.cut(at, *features, *size, *heads),
             LayoutProblem::Sync { at, sync, found, step } => self.sync(at, *sync, *found, *step),
             LayoutProblem::SyncUneven { dim, size, groups, step, .. } => self.sync_uneven(*dim, *size, *groups, *step),
             LayoutProblem::NoValue { step, .. } => self.no_value(*step),
@@ -72,17 +73,13 @@ impl Teller<'_> {
                 let diagnostic = Diagnostic::error(Code::PartialSum, message).note(note).help(self.reduction(origin));
                 self.excerpt(diagnostic, origin, "the partial sum arises here")
             }
-            None if !self.fault.legal.is_empty() => {
-                let message = format!("cannot split `{operator}`{place} over `{}` of size {}", self.axis, self.size);
-                Diagnostic::error(Code::Uneven, message).note(reason)
-            }
             None => {
                 let message = format!("the operands of `{operator}`{place} do not fit each other on `{}`", self.axis);
                 Diagnostic::error(Code::LayoutsDiffer, message).note(reason)
             }
         };
         let held: Vec<String> =
-            operands.iter().map(|(name, layout)| format!("`{name}` is {}", self.held(*layout))).collect();
+            operands.iter().map(|(name, layout)| format!("{name} is {}", self.held(*layout))).collect();
         let diagnostic = match held.is_empty() {
             true => diagnostic,
             false => diagnostic.note(held.join(", ")),
@@ -90,6 +87,19 @@ impl Teller<'_> {
         let is_origin = self.fault.origin.as_ref().is_some_and(|origin| origin.source == at.source);
         let label = if at.is_backward { "in the backward of this line" } else { "computed here" };
         if is_origin { diagnostic } else { self.excerpt(diagnostic, at, label) }
+    }
+
+    fn cut(&self, at: &Place, features: i64, size: i64, heads: Option<Heads>) -> Diagnostic {
+        let kind = match heads {
+            Some(Heads::All) => "heads",
+            Some(Heads::KeyValue) => "key and value heads",
+            None => "pieces",
+        };
+        let of = inside(at).replacen(" in", " of", 1);
+        let message = format!("cannot split the {size} {kind}{of} over `{}` of size {}", self.axis, self.size);
+        let label = format!("{features} features are {size} {kind} of {} here", features / size);
+        let uneven = format!("{size} / {} is not a whole number, and every rank needs whole ones", self.size);
+        self.excerpt(Diagnostic::error(Code::Uneven, message).note(uneven), at, &label)
     }
 
     fn sync(&self, at: &Place, sync: Sync, found: Layout, step: u32) -> Diagnostic {

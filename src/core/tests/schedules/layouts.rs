@@ -40,11 +40,13 @@ fn the_right_schedule() {
 /// Columns, rows, the whole batch, and both, on every mesh that the model can be cut for.
 #[test]
 fn examples_check_alike_on_every_mesh() {
-    for (stem, text) in schedules("examples/gpt2").into_iter().filter(|(_, text)| text.contains("mesh {")) {
-        for (dp, tp) in [1, 2, 4].into_iter().flat_map(|dp| [1, 2, 4].map(|tp| (dp, tp))) {
-            let sized = text.replace("dp = 2", &format!("dp = {dp}")).replace("tp = 2", &format!("tp = {tp}"));
-            let run = run(&stem, &sized).compiled();
-            assert_eq!(run.rendered(), "", "{stem} on dp {dp}, tp {tp}");
+    for (folder, tps) in [("examples/gpt2", &[1, 2, 4][..]), ("examples/llama", &[1, 2])] {
+        for (stem, text) in schedules(folder).into_iter().filter(|(_, text)| text.contains("mesh {")) {
+            for (dp, tp) in [1, 2, 4].into_iter().flat_map(|dp| tps.iter().map(move |tp| (dp, tp))) {
+                let sized = text.replace("dp = 2", &format!("dp = {dp}")).replace("tp = 2", &format!("tp = {tp}"));
+                let run = run(&stem, &sized).compiled();
+                assert_eq!(run.rendered(), "", "{stem} on dp {dp}, tp {tp}");
+            }
         }
     }
 }
@@ -209,11 +211,26 @@ fn other_models_check_too() {
         l.fc2.output().sync(all_gather, over: tp)
         l.fc2.output().grad().sync(slice(seq), over: tp)
         l.{fc1, fc2}.{weight, bias}.grad().sync(all_reduce, over: tp)";
+    const LLAMA: &str = "
+        column(l.self_attn.{q_proj, k_proj, v_proj}, over: tp)
+        row(l.self_attn.o_proj, over: tp)
+        column(l.mlp.{gate_proj, up_proj}, over: tp)
+        row(l.mlp.down_proj, over: tp)";
+    const LLAMA_ONCE: &str = "
+        l.self_attn.{q_proj, k_proj, v_proj}.weight.shard(out, over: tp)
+        l.self_attn.input().grad().sync(all_reduce, over: tp)
+        row(l.self_attn.o_proj, over: tp)
+        l.mlp.{gate_proj, up_proj}.weight.shard(out, over: tp)
+        l.mlp.input().grad().sync(all_reduce, over: tp)
+        l.mlp.down_proj.weight.shard(in, over: tp)
+        l.mlp.output().sync(all_reduce, over: tp)";
     let cases = [
         ("bert-tiny", "bert.encoder.layer", BERT),
         ("bert-tiny", "bert.encoder.layer", BERT_ONCE),
         ("opt-tiny", "model.decoder.layers", OPT),
         ("opt-tiny", "model.decoder.layers", OPT_TOKENS),
+        ("llama-tiny", "model.layers", LLAMA),
+        ("llama-tiny", "model.layers", LLAMA_ONCE),
     ];
     for (model, layers, body) in cases {
         let head = format!("use std.parallel.{{column, row}}\nmodel \"{model}.pt2\"\ninput {{ batch = 4, seq = 6 }}\n");

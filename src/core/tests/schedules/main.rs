@@ -3,6 +3,7 @@
 mod cases;
 mod expansion;
 mod faults;
+mod heads;
 mod layouts;
 mod pages;
 mod robust;

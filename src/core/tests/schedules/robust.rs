@@ -35,13 +35,13 @@ impl Random {
 }
 
 fn texts() -> Vec<String> {
-    let all = ["tests/ui", "tests/syntax/good", "tests/syntax/bad", "examples/gpt2"];
+    let all = ["tests/ui", "tests/syntax/good", "tests/syntax/bad", "examples/gpt2", "examples/llama"];
     all.iter().flat_map(|folder| schedules(folder)).map(|(_, text)| text).collect()
 }
 
 #[test]
 fn every_schedule_on_every_model() {
-    for name in ["gpt2-odd.pt2", "bert-tiny.pt2", "opt-tiny.pt2", "misc.pt2", "counters.pt2"] {
+    for name in ["gpt2-odd.pt2", "bert-tiny.pt2", "opt-tiny.pt2", "llama-tiny.pt2", "misc.pt2", "counters.pt2"] {
         let model = imported(name).unwrap();
         for text in texts() {
             sound(&model, &text);

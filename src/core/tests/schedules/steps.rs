@@ -128,10 +128,10 @@ fn what_is_left_untouched() {
     assert_eq!(names, ["transformer.wte.weight", "transformer.ln_f.weight", "transformer.ln_f.bias"]);
 }
 
-/// The example's schedules are right, and compile.
+/// The examples' schedules are right, and compile.
 #[test]
 fn examples() {
-    for (stem, text) in crate::support::schedules("examples/gpt2") {
+    for (stem, text) in ["examples/gpt2", "examples/llama"].into_iter().flat_map(crate::support::schedules) {
         let run = run(&stem, &text).compiled();
         assert_eq!(run.rendered(), "", "{stem}");
     }

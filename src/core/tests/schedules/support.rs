@@ -26,12 +26,12 @@ pub fn schedules(folder: &str) -> Vec<(String, String)> {
 
 type Imported = Result<Arc<Model>, Vec<Diagnostic>>;
 
-/// An archive of the test data or of the example, imported once.
+/// An archive of the test data or of the examples, imported once.
 pub fn imported(name: &str) -> Imported {
     static KNOWN: Mutex<BTreeMap<String, Imported>> = Mutex::new(BTreeMap::new());
     let mut known = KNOWN.lock().unwrap_or_else(|poison| poison.into_inner());
     let model = known.entry(name.to_string()).or_insert_with(|| {
-        let folders = ["examples/gpt2", "tests/data", "tests/data/bad"];
+        let folders = ["examples/gpt2", "examples/llama", "tests/data", "tests/data/bad"];
         let path = folders.iter().map(|folder| root().join(folder).join(name)).find(|path| path.exists());
         let bytes = std::fs::read(path.unwrap_or_else(|| panic!("no archive {name}"))).unwrap();
         let imported = slapo_model::import(&bytes).map(Arc::new);
