@@ -79,6 +79,10 @@ fn check_names_what_would_change() {
     assert_snapshot!("fmt-diff", fmt(&folder, &["--diff"]).expect(0).shown());
     let both = fmt(&folder, &["--check", "--diff"]).expect(1);
     assert_eq!(both.stdout, fmt(&folder, &["--diff"]).stdout);
+    let records = fmt(&folder, &["--diff", "--message-format", "json"]).expect(0).stdout;
+    let records = records.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
+    let diffs: String = records.filter_map(|record| Some(record.get("diff")?.as_str()?.to_owned())).collect();
+    assert_eq!(diffs, both.stdout);
     assert_snapshot!("fmt-json", fmt(&folder, &["--check", "--message-format", "json"]).expect(1).shown());
     assert_snapshot!("fmt-github", fmt(&folder, &["--check", "--message-format", "github"]).expect(1).shown());
     assert_eq!([read(&folder, "a.slapo"), read(&folder, "c.slapo")], [WRONG, WRONG], "nothing is to be written");

@@ -220,11 +220,12 @@ fn deep_nesting_is_formatted() {
 fn a_long_file_is_formatted_in_time() {
     let all: String = schedules("good").into_iter().map(|(_, text)| text).collect();
     let text = all.repeat(5_000 / all.lines().count() + 1);
-    let parsed = parse(FileId(0), &text);
     let started = Instant::now();
+    let parsed = parse(FileId(0), &text);
+    let parsing = started.elapsed();
     let out = format(&parsed).expect("is right");
-    let taken = started.elapsed();
-    println!("{} lines: {taken:?}", out.lines().count());
+    let taken = started.elapsed() - parsing;
+    println!("{} lines: {parsing:?} to parse, {taken:?} to format", out.lines().count());
     assert!(out.lines().count() >= 5_000);
-    assert!(taken < Duration::from_secs(2), "{taken:?}");
+    assert!(taken < Duration::from_secs(1), "{taken:?}");
 }
