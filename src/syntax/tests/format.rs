@@ -204,6 +204,14 @@ fn marks_and_line_ends_stay() {
 }
 
 #[test]
+fn lines_have_88_columns_without_their_comments() {
+    for (length, lines) in [(88, 1), (89, 2)] {
+        let text = format!("let x = f(ä, {})  # not counted\n", "b".repeat(length - "let x = f(ä, )".chars().count()));
+        assert_eq!(formatted(&text).lines().count(), lines, "{text}");
+    }
+}
+
+#[test]
 fn deep_nesting_is_formatted() {
     let texts = [
         format!("let x = {}1{}\n", "f(".repeat(250), ")".repeat(250)),
