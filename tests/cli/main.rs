@@ -3,6 +3,7 @@
 mod apply;
 mod check;
 mod files;
+mod fmt;
 mod schedules;
 mod support;
 mod tools;

@@ -27,7 +27,7 @@ Examples:
     slapoc train examples/gpt2/recompute.slapo --data examples/gpt2/corpus.txt --steps 50
 
 Exit codes:
-    0 done, nothing to report      1 errors in a schedule
+    0 done, nothing to report      1 errors in a schedule, or `fmt --check` would change one
     2 the job could not be done    3 a worker failed
     101 a bug in slapoc            130 interrupted";
 
@@ -85,6 +85,8 @@ pub enum Command {
     Verify(Box<Verify>),
     /// Show a model: modules, parameters, inputs, operators
     Inspect(Inspect),
+    /// Write schedules in the one style, in place
+    Fmt(Fmt),
     /// Explain a diagnostic's code or a primitive
     Explain(Explain),
     /// What slapoc finds on this machine, for bug reports
@@ -277,6 +279,22 @@ pub struct Inspect {
     /// Only the inputs and outputs of this module, as `input(n)` and `output(n)` count them
     #[arg(long, value_name = "PATH", conflicts_with = "json")]
     pub module: Option<String>,
+}
+
+#[derive(Debug, Group)]
+pub struct Fmt {
+    /// Schedules, and folders, of which every schedule is formatted; `-` for standard input, to standard output
+    #[arg(value_name = "PATH", default_value = ".")]
+    pub paths: Vec<PathBuf>,
+    /// Write nothing: name the schedules that are not formatted, and exit with 1 if there are any
+    #[arg(long)]
+    pub check: bool,
+    /// Write nothing: show what would change, as a unified diff
+    #[arg(long)]
+    pub diff: bool,
+    /// What `-` is called in messages
+    #[arg(long, value_name = "PATH")]
+    pub stdin_filename: Option<PathBuf>,
 }
 
 #[derive(Debug, Group)]

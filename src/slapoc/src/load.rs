@@ -92,11 +92,7 @@ pub fn load(source: &Source, until: Option<u32>) -> Result<Loaded> {
     if is_model(path) {
         return load_model_alone(source, path.display().to_string());
     }
-    let (shown, text) = if is_stdin(path) {
-        (binding.stdin_filename.clone().unwrap_or_else(|| PathBuf::from("<stdin>")), text_of_stdin()?)
-    } else {
-        (path.clone(), text_of(path)?)
-    };
+    let (shown, text) = text(path, binding.stdin_filename.as_deref())?;
     let name = shown.display().to_string();
     let mut files = SourceMap::new();
     let fingerprint = fingerprint(&text);
@@ -178,8 +174,13 @@ fn is_model(path: &Path) -> bool {
         && start == *ARCHIVE_START
 }
 
-fn text_of_stdin() -> Result<String> {
-    text_from(io::stdin().lock(), "standard input")
+/// What messages call a schedule, and its text.
+pub fn text(path: &Path, stdin_filename: Option<&Path>) -> Result<(PathBuf, String)> {
+    if is_stdin(path) {
+        let shown = stdin_filename.unwrap_or(Path::new("<stdin>"));
+        return Ok((shown.to_owned(), text_from(io::stdin().lock(), "standard input")?));
+    }
+    Ok((path.to_owned(), text_of(path)?))
 }
 
 fn text_of(path: &Path) -> Result<String> {

@@ -56,6 +56,14 @@ impl Output {
         self.format == MessageFormat::Json
     }
 
+    /// A schedule that is not in the one style.
+    pub fn unformatted(&self, name: &str) -> Result<()> {
+        match self.format {
+            MessageFormat::Github => self.result(&render::github::unformatted(name)),
+            _ => self.result(&format!("{name}\n")),
+        }
+    }
+
     /// Whether something may move on the terminal.
     pub fn animates(&self) -> bool {
         self.progress

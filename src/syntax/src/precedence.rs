@@ -154,6 +154,11 @@ impl Run {
     }
 }
 
+/// The row of an operator between operands.
+pub(crate) fn infix_level(operator: SyntaxKind) -> Option<usize> {
+    find(operator, false).map(|(level, _)| level)
+}
+
 fn find(operator: SyntaxKind, prefix: bool) -> Option<(usize, Fixity)> {
     let rows = LEVELS.iter().enumerate();
     let mut rows = rows.filter(|(_, level)| (level.fixity == Fixity::Prefix) == prefix);

@@ -5,26 +5,10 @@ mod support;
 use std::time::{Duration, Instant};
 
 use slapo_syntax::{Code, FileId, parse};
-use support::{checked, schedules};
+use support::{Numbers, checked, schedules};
 
 /// One edit in a right file gives at most this many errors.
 const WORST: usize = 5;
-
-/// A generator of numbers that are the same in every run (splitmix64).
-struct Numbers(u64);
-
-impl Numbers {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit as u64) as usize
-    }
-}
 
 fn good(name: &str) -> String {
     let found = schedules("good").into_iter().find(|(known, _)| known == name);

@@ -19,14 +19,7 @@ pub fn run(args: &Check, out: &Output) -> Result<Exit> {
         worst = worst.max(failure.exit);
         out.failure(&failure);
     };
-    let mut schedules: Vec<PathBuf> = Vec::new();
-    let mut known = BTreeSet::new();
-    for path in &args.paths {
-        match schedules_at(path) {
-            Ok(found) => schedules.extend(found.into_iter().filter(|path| known.insert(path.clone()))),
-            Err(failure) => tell(failure),
-        }
-    }
+    let schedules = schedules(&args.paths, &mut tell);
     let is_alone = schedules.len() == 1;
     let mut with_findings = 0;
     for path in &schedules {
@@ -69,6 +62,19 @@ fn one(source: &Source, is_alone: bool, out: &Output) -> Result<Exit> {
         Prepared::WithoutModel(_) | Prepared::Compiled(..) => {}
     }
     Ok(Exit::Done)
+}
+
+/// What paths stand for, each once; what is wrong with a path is told.
+pub fn schedules(paths: &[PathBuf], tell: &mut dyn FnMut(Box<Failure>)) -> Vec<PathBuf> {
+    let mut schedules: Vec<PathBuf> = Vec::new();
+    let mut known = BTreeSet::new();
+    for path in paths {
+        match schedules_at(path) {
+            Ok(found) => schedules.extend(found.into_iter().filter(|path| known.insert(path.clone()))),
+            Err(failure) => tell(failure),
+        }
+    }
+    schedules
 }
 
 /// What a path stands for: itself, or every schedule in a folder and the folders in it.

@@ -4,6 +4,7 @@ pub mod apply;
 pub mod check;
 pub mod doctor;
 pub mod explain;
+pub mod fmt;
 pub mod inspect;
 pub mod shell;
 pub mod train;
@@ -24,6 +25,7 @@ pub fn run(args: &Args, out: &Output) -> Result<Exit> {
         Command::Train(args) => train::run(args, out),
         Command::Verify(args) => verify::run(args, out),
         Command::Inspect(args) => inspect::run(args, out),
+        Command::Fmt(args) => fmt::run(args, out),
         Command::Explain(args) => explain::run(args, out),
         Command::Doctor(args) => doctor::run(args, out),
         Command::Completions(args) => shell::completions(args, out),

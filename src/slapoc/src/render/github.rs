@@ -37,6 +37,12 @@ pub fn failure(failure: &Failure) -> String {
     format!("::{}{title}::{}\n", command(Severity::Error), message(&text.join("\n")))
 }
 
+/// A schedule that `slapoc fmt --check` would change.
+pub fn unformatted(name: &str) -> String {
+    let text = message(&format!("{name} is not formatted: `slapoc fmt` does it"));
+    format!("::{} file={},title=slapoc fmt::{text}\n", command(Severity::Error), property(name))
+}
+
 fn command(severity: Severity) -> &'static str {
     match severity {
         Severity::Error => "error",
