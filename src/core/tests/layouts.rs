@@ -273,6 +273,20 @@ fn data_parallel_reduces_the_loss_and_every_gradient() {
     assert_eq!(added, vec![(DP, Sync::AllReduce); 1 + model.parameters.len()]);
 }
 
+/// Queries, keys and values of BERT and OPT send the gradient of their common input once; GPT-2 has one layer for them.
+#[test]
+fn reductions_of_one_gradient_are_merged() {
+    for ((path, schedule), (layers, merged)) in MODELS.into_iter().zip([(3, 0), (2, 2), (2, 2)]) {
+        let model = archive(path);
+        let effects = Effects { data_parallel: Vec::new(), ..schedule(&model, 1, 2) };
+        let compiled = compile(&model, &SIZES, &effects, &Options::default()).expect("a right schedule");
+        let backward = compiled.conversions.iter().filter(|conversion| conversion.at.is_backward).count();
+        assert_eq!(backward, 2 * layers, "{path}: one for attention, one for the feed-forward block");
+        assert_eq!(compiled.merged.len(), merged, "{path}");
+        assert!(compiled.merged.iter().all(|merged| merged.syncs.len() == 3 && merged.axis == TP), "{path}");
+    }
+}
+
 /// All ranks run the same operators in the same order, each on its own boxes, and a valid program.
 #[test]
 fn ranks_have_programs_of_their_own() {
