@@ -45,7 +45,7 @@ MODELS = {
 def main() -> None:
     for file, options in MODELS.items():
         subprocess.run([sys.executable, EXPORT, *options.split(), "-o", file], check=True)
-    for model, vocab in [(Misc, 23), (Counters, 17), (Operators, VOCAB)]:
+    for model, vocab in [(Misc, 23), (Counters, 17), (Grouped, 19), (Operators, VOCAB)]:
         save(model, DATA / f"{model.__name__.lower()}.pt2", vocab)
     BAD.mkdir(exist_ok=True)
     make_inplace(BAD / "inplace.pt2")
@@ -98,6 +98,55 @@ class Counters(nn.Module):
 
     def forward(self, input_ids: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         x = self.norm(self.embed(input_ids).transpose(1, 2)).transpose(1, 2)
+        logits = self.head(x)
+        return F.cross_entropy(logits.flatten(0, 1), labels.flatten()), logits
+
+
+class Attention(nn.Module):
+    """Attention with fewer key and value heads than query heads; from three layers, or from one whose sections differ."""
+
+    def __init__(self, width: int, heads: int, groups: int, fused: bool):
+        super().__init__()
+        self.heads, self.groups, self.size = heads, groups, width // heads
+        sizes = [heads * self.size, groups * self.size, groups * self.size]
+        if fused:
+            self.qkv = nn.Linear(width, sum(sizes))
+        else:
+            self.q_proj, self.k_proj, self.v_proj = (nn.Linear(width, size) for size in sizes)
+        self.o_proj = nn.Linear(width, width)
+        self.sizes = sizes
+
+    def forward(self, x: Tensor) -> Tensor:
+        if hasattr(self, "qkv"):
+            q, k, v = self.qkv(x).split(self.sizes, dim=-1)
+        else:
+            q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+        batch, seq, width = x.shape
+        q = q.view(batch, seq, self.heads, self.size).transpose(1, 2)
+        k, v = (self.repeated(part.view(batch, seq, self.groups, self.size).transpose(1, 2)) for part in (k, v))
+        x = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.o_proj(x.transpose(1, 2).reshape(batch, seq, width))
+
+    def repeated(self, part: Tensor) -> Tensor:
+        batch, groups, seq, size = part.shape
+        many = part[:, :, None].expand(batch, groups, self.heads // groups, seq, size)
+        return many.reshape(batch, self.heads, seq, size)
+
+
+class Grouped(nn.Module):
+    """Two residual blocks of grouped-query attention: projections apart, and fused in one layer."""
+
+    def __init__(self, vocab: int = 19, width: int = 24):
+        super().__init__()
+        self.embed = nn.Embedding(vocab, width)
+        self.apart = Attention(width, heads=4, groups=2, fused=False)
+        self.fused = Attention(width, heads=4, groups=2, fused=True)
+        self.head = nn.Linear(width, vocab)
+
+    def forward(self, input_ids: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        x = self.embed(input_ids)
+        x = x + self.apart(x)
+        x = x + self.fused(x)
         logits = self.head(x)
         return F.cross_entropy(logits.flatten(0, 1), labels.flatten()), logits
 

@@ -258,8 +258,9 @@ pub fn compile(
     if joint.gradients.is_empty() {
         return Err(vec![Fault::NothingToTrain]);
     }
-    let mesh::Meshed { joint, syncs, asked, choices } = mesh::reduced(model, joint, effects).map_err(layout_faults)?;
-    let (joint, merged) = merge(joint, &syncs);
+    let mesh::Meshed { joint, syncs, asked, choices, typings } =
+        mesh::reduced(model, joint, effects).map_err(layout_faults)?;
+    let (joint, merged) = merge(joint, &syncs, &typings);
     let joint = recompute(model, joint, &regions(model, effects));
     let layouts = mesh::layouts(model, &joint, effects, &syncs);
     let conversions = conversions(model, &joint, effects, (&syncs, &asked), &layouts);

@@ -301,6 +301,25 @@ fn data_parallel_reduces_the_loss_and_every_gradient() {
     assert_eq!(added, vec![(DP, Sync::AllReduce); 1 + model.parameters.len()]);
 }
 
+/// Queries, keys and values of BERT, OPT and Llama send the gradient of their common input once, and so do Llama's gate and
+/// up projections; GPT-2 has one layer for each.
+#[test]
+fn reductions_of_one_gradient_are_merged() {
+    let expected: [(usize, &[usize]); 4] = [(3, &[]), (2, &[3]), (2, &[3]), (2, &[3, 2])];
+    for ((path, schedule, _), (layers, sizes)) in MODELS.into_iter().zip(expected) {
+        let model = archive(path);
+        let effects = Effects { data_parallel: Vec::new(), ..schedule(&model, 1, 2) };
+        let compiled = compile(&model, &SIZES, &effects, &Options::default()).expect("a right schedule");
+        let backward = compiled.conversions.iter().filter(|conversion| conversion.at.is_backward).count();
+        assert_eq!(backward, 2 * layers, "{path}: one for attention, one for the feed-forward block");
+        let mut found: Vec<usize> = compiled.merged.iter().map(|merged| merged.syncs.len()).collect();
+        found.sort_unstable_by_key(|size| std::cmp::Reverse(*size));
+        let wanted: Vec<usize> = sizes.iter().flat_map(|size| std::iter::repeat_n(*size, layers)).collect();
+        assert_eq!(found, wanted, "{path}");
+        assert!(compiled.merged.iter().all(|merged| merged.axis == TP), "{path}");
+    }
+}
+
 /// All ranks run the same operators in the same order, each on its own boxes, and a valid program.
 #[test]
 fn ranks_have_programs_of_their_own() {

@@ -27,7 +27,7 @@ pub fn apply(graph: &Graph, node: &Node, typing: &Typing, sliceable: &[bool], on
     match &node.op {
         Op::StepSum => Ok(rule.all(Replicated)),
         Op::Collective { kind, .. } => rule.collective(*kind),
-        Op::Part { .. } => Ok(rule.part()),
+        Op::Part { .. } => rule.part(),
         Op::Border { .. } => rule.linear(),
         Op::Sync { sync } => rule.sync(*sync),
         Op::Vjp { .. } => rule.opaque(),
@@ -180,7 +180,9 @@ pub fn sliceable(graph: &Graph) -> Vec<bool> {
         for out in node.outs.iter().flatten().map(|v| v.0 as usize) {
             of_inputs[out] = inputs;
             of_parameters[out] = parameters;
-            expanded[out] = node.is_aten("expand");
+            // Heads that are repeated for grouped queries are viewed as heads behind the expansion.
+            let passes = node.is_aten("reshape") || node.is_aten("clone");
+            expanded[out] = node.is_aten("expand") || passes && any(&expanded);
         }
     }
     (0..n).map(|i| expanded[i] || !of_inputs[i] || !of_parameters[i]).collect()
@@ -233,11 +235,11 @@ impl Rule<'_> {
     }
 
     /// Micro-batches divide a rank's rows of an input further.
-    fn part(&self) -> Outcome {
+    fn part(&self) -> Verdict {
         match (self.on.axis, &self.node.op) {
-            (None, _) if is_rows_of_input(self.graph, self.node) => self.all(Split { dim: 0, groups: 1 }),
-            (_, Op::Part { dim, groups, .. }) => self.all(self.converted(self.layout("self"), *dim, *groups)),
-            _ => self.all(self.layout("self")),
+            (None, _) if is_rows_of_input(self.graph, self.node) => Ok(self.all(Split { dim: 0, groups: 1 })),
+            (_, Op::Part { dim, groups, .. }) => Ok(self.all(self.converted(self.layout("self"), *dim, *groups)?)),
+            _ => self.linear(),
         }
     }
 
@@ -249,10 +251,10 @@ impl Rule<'_> {
                 return Err(refuse("the largest of partial sums is not that of the sums"));
             }
             Collective::AllGather { dim, groups } | Collective::ReduceScatter { dim, groups } => {
-                self.converted(from, dim, groups)
+                self.converted(from, dim, groups)?
             }
             Collective::AllToAll { from: gathered, groups, to } => {
-                self.converted(self.converted(from, gathered, groups), to, 1)
+                self.converted(self.converted(from, gathered, groups)?, to, 1)?
             }
             Collective::AllReduce | Collective::AllReduceMax => from,
         }))
@@ -260,13 +262,15 @@ impl Rule<'_> {
 
     /// The layout behind another axis' conversion along `dim`, in `groups`. Pieces inside of the other axis' ones are counted
     /// in what is there: fewer groups where a piece is taken, more where pieces are put together.
-    fn converted(&self, layout: Layout, dim: usize, groups: i64) -> Layout {
+    fn converted(&self, layout: Layout, dim: usize, groups: i64) -> Result<Layout, Refusal> {
+        let Split { dim: own, groups: inner } = layout else { return Ok(layout) };
+        if own != dim || encloses(inner, self.typing.parts, groups) {
+            return Ok(layout);
+        }
         let (before, after) = (self.shape("self")[dim], self.out_shape()[dim]);
-        match layout {
-            Split { dim: own, groups: inner } if own == dim && !encloses(inner, self.typing.parts, groups) => {
-                Split { dim, groups: inner * after / before }
-            }
-            layout => layout,
+        match inner % groups == 0 && (inner * after) % (groups * before) == 0 {
+            true => Ok(Split { dim, groups: inner * after / before }),
+            false => Err(refuse(format!("it takes pieces of dimension {dim}, which is split across them"))),
         }
     }
 
@@ -725,15 +729,24 @@ impl Rule<'_> {
         }
     }
 
-    /// Queries, keys, values (and the gradient) split alike along batch or heads; the mask sliced.
+    /// Queries, keys, values (and the gradient) split alike along batch or heads; the mask sliced, and keys and values that
+    /// are the same for several heads.
     fn attention(&self) -> Verdict {
         let names = ["query", "key", "value", "grad_out", "out", "logsumexp"];
         let tensors: Vec<ValueId> = names.iter().filter_map(|n| self.node.tensor(n)).collect();
         let first = self.layout("query");
-        if tensors.iter().any(|v| self.typing.of(*v) != first) {
-            return Err(refuse("its queries, keys and values are held differently"));
-        }
         let mut outcome = self.all(first);
+        for v in tensors.iter().filter(|v| self.typing.of(**v) != first) {
+            match (first, self.typing.of(*v)) {
+                (Split { dim, .. }, Replicated)
+                    if self.sliceable[v.0 as usize]
+                        && self.graph.ty(*v).shape.get(dim) == self.shape("query").get(dim) =>
+                {
+                    outcome.slices.push((*v, first));
+                }
+                _ => return Err(refuse("its queries, keys and values are held differently")),
+            }
+        }
         match first {
             Replicated => match self.layout("attn_mask") {
                 Replicated => Ok(outcome),

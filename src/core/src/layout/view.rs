@@ -31,7 +31,9 @@ pub fn view(from: &[i64], to: &[i64], dim: usize, groups: i64, parts: i64) -> Re
         }
         None
     };
-    landing(parts).ok_or_else(|| (1..=from[dim]).filter(|k| landing(*k).is_some()).collect())
+    // One part has room everywhere: its split lands where that of several would, so that degree 1 is no special case.
+    let as_several = || (2..=from[dim]).find_map(landing).filter(|_| parts == 1);
+    as_several().or_else(|| landing(parts)).ok_or_else(|| (1..=from[dim]).filter(|k| landing(*k).is_some()).collect())
 }
 
 /// The dimensions among `block` that are longer than 1.
@@ -107,6 +109,16 @@ mod tests {
         assert_eq!(view(&[24, 11], &[4, 6, 11, 1], 1, 1, 4), Ok(Split { dim: 2, groups: 1 }));
         assert_eq!(view(&[5, 3], &[15], 0, 1, 2), Err(vec![1, 5]));
         assert_eq!(view(&[15], &[5, 3], 0, 1, 2), Err(vec![1, 5]));
+    }
+
+    #[test]
+    fn one_part_lands_where_two_do() {
+        for (from, to, dim, groups) in
+            [(vec![6, 4, 5], vec![6, 2, 2, 5], 1, 2), (vec![5, 72], vec![5, 3, 24], 1, 3), (vec![4, 6], vec![24], 1, 1)]
+        {
+            assert_eq!(view(&from, &to, dim, groups, 1), view(&from, &to, dim, groups, 2), "{from:?}");
+        }
+        assert_eq!(view(&[3, 1], &[1, 3], 0, 3, 1), Ok(Split { dim: 1, groups: 3 }));
     }
 
     #[test]

@@ -1,14 +1,14 @@
 //! Sums of all-reduced gradients as one all-reduce of the sum.
 //!
-//! `all_reduce(a) + all_reduce(b) = all_reduce(a + b)`, where nothing else reads the two: queries, keys and values that are
-//! computed from one input send its gradient once instead of three times. Only reductions over the same axis merge, and only
-//! in backward: what recomputation copies later is untouched.
+//! `all_reduce(a) + b + all_reduce(c) = all_reduce(a + c) + b`, where nothing else reads the reduced values: queries, keys and
+//! values that are computed from one input send its gradient once instead of three times. Only reductions over the same axis
+//! merge, of values that the other axes hold alike, and only in backward: what recomputation copies later is untouched.
 
 use super::autodiff::Joint;
 use super::prune::Copy;
-use crate::layout::Sync;
-use slapo_model::{Arg, Def, Graph, Node, NodeId, Op, Value, ValueId};
-use std::collections::BTreeMap;
+use crate::ir::arg;
+use crate::layout::{Layout, Sync, Typing};
+use slapo_model::{Def, Graph, Node, NodeId, Op, Origin, Value, ValueId};
 
 /// Reductions that became one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,139 +18,192 @@ pub struct Merged {
     pub syncs: Vec<u32>,
 }
 
-/// Merges what can be merged; layouts must have been accepted.
-pub fn merge(joint: Joint, syncs: &[(usize, Sync)]) -> (Joint, Vec<Merged>) {
-    let mut merge = Merge::new(&joint, syncs);
+/// Merges what can be merged in a graph whose layouts, `typings` by axis, were accepted.
+pub fn merge(joint: Joint, syncs: &[(usize, Sync)], typings: &[Typing]) -> (Joint, Vec<Merged>) {
+    let mut merge = Merge::new(&joint, syncs, typings);
     for (i, node) in joint.graph.nodes.iter().enumerate() {
-        if i < joint.forward || !node.is_aten("add.Tensor") || !merge.add(node) {
-            merge.push(node.clone());
+        if !merge.sum(i) {
+            merge.nodes.push((Some(i), node.clone()));
         }
     }
-    let Merge { graph, nodes, dropped, groups, .. } = merge;
-    if groups.is_empty() {
-        return (joint, Vec::new());
+    let Merge { graph, nodes, dropped, merged, .. } = merge;
+    if merged.is_empty() {
+        return (joint, merged);
     }
     let mut copy = Copy::new(&graph);
-    for (node, _) in nodes.iter().zip(&dropped).filter(|(_, dropped)| !**dropped) {
+    for (_, node) in nodes.iter().filter(|(old, _)| old.is_none_or(|i| !dropped[i])) {
         copy.node(node);
     }
     let gradients = joint.gradients.iter().map(|(p, v)| (*p, copy.map[v])).collect();
     let mutations = joint.mutations.iter().map(|v| copy.map[v]).collect();
-    let merged = Joint { graph: copy.finish(), forward: joint.forward, mutations, gradients, rerun: joint.rerun };
-    (merged, groups.into_values().collect())
+    (Joint { graph: copy.finish(), forward: joint.forward, mutations, gradients, rerun: joint.rerun }, merged)
 }
 
-struct Merge<'s> {
-    syncs: &'s [(usize, Sync)],
-    /// The old graph with the values that are added; its nodes are the old ones.
+struct Merge<'a> {
+    syncs: &'a [(usize, Sync)],
+    typings: &'a [Typing],
+    forward: usize,
+    /// The old graph, and values for what is added up in another order.
     graph: Graph,
-    /// The new nodes, over the values of `graph`, and which of them nothing reads any more.
-    nodes: Vec<Node>,
-    dropped: Vec<bool>,
-    /// By value: the new node that makes it.
-    made_by: BTreeMap<ValueId, usize>,
+    /// By value of the old graph: how often it is read, and by which node last.
     uses: Vec<u32>,
-    /// By the number of the sync that is left.
-    groups: BTreeMap<u32, Merged>,
+    reader: Vec<Option<usize>>,
+    /// The new nodes; those that are kept with their old number.
+    nodes: Vec<(Option<usize>, Node)>,
+    /// By old number: nothing reads the node any more.
+    dropped: Vec<bool>,
+    merged: Vec<Merged>,
 }
 
-impl<'s> Merge<'s> {
-    fn new(joint: &Joint, syncs: &'s [(usize, Sync)]) -> Merge<'s> {
+/// A term of a sum that is an all-reduce.
+#[derive(Clone, Copy)]
+struct Reduction {
+    sync: u32,
+    node: usize,
+    of: ValueId,
+}
+
+impl<'a> Merge<'a> {
+    fn new(joint: &Joint, syncs: &'a [(usize, Sync)], typings: &'a [Typing]) -> Merge<'a> {
         let graph = joint.graph.clone();
-        let mut uses = vec![0; graph.values.len()];
-        let reads = graph.nodes.iter().flat_map(Node::reads);
-        reads.chain(graph.outputs.iter().copied()).chain([graph.loss]).for_each(|v| uses[v.0 as usize] += 1);
+        let (mut uses, mut reader) = (vec![0; graph.values.len()], vec![None; graph.values.len()]);
+        for (i, node) in graph.nodes.iter().enumerate() {
+            for v in node.reads() {
+                uses[v.0 as usize] += 1;
+                reader[v.0 as usize] = Some(i);
+            }
+        }
+        graph.outputs.iter().chain([&graph.loss]).for_each(|v| uses[v.0 as usize] += 1);
+        let dropped = vec![false; graph.nodes.len()];
         Merge {
             syncs,
+            typings,
+            forward: joint.forward,
             graph,
-            nodes: Vec::new(),
-            dropped: Vec::new(),
-            made_by: BTreeMap::new(),
             uses,
-            groups: BTreeMap::new(),
+            reader,
+            nodes: Vec::new(),
+            dropped,
+            merged: Vec::new(),
         }
     }
 
-    fn push(&mut self, node: Node) {
-        let at = self.nodes.len();
-        node.outs.iter().flatten().for_each(|v| {
-            self.made_by.insert(*v, at);
-        });
-        self.nodes.push(node);
-        self.dropped.push(false);
-    }
-
-    /// Rewrites a sum of two all-reduces, of each of which it is the only reader; whether it was one.
-    fn add(&mut self, node: &Node) -> bool {
-        let (Some(mut left), Some(mut right), Some(Some(sum))) =
-            (node.tensor("self"), node.tensor("other"), node.outs.first().copied())
-        else {
-            return false;
-        };
-        // Reductions over several axes come off one by one, the outermost sync first.
-        let mut stripped = Vec::new();
-        while let (Some(a), Some(b)) = (self.all_reduce(left), self.all_reduce(right)) {
-            if left == right || self.syncs[a.sync as usize].0 != self.syncs[b.sync as usize].0 {
-                break;
-            }
-            self.dropped[a.node] = true;
-            self.dropped[b.node] = true;
-            (left, right) = (a.of, b.of);
-            stripped.push((a, b.sync));
-        }
-        if stripped.is_empty() {
+    /// Writes node `i` anew if it is a whole sum with reductions that merge; whether it was one.
+    fn sum(&mut self, i: usize) -> bool {
+        let Some((_, _, out)) = self.addition(i) else { return false };
+        let is_term = self.uses[out.0 as usize] == 1
+            && self.reader[out.0 as usize].is_some_and(|reader| self.addition(reader).is_some());
+        if is_term {
             return false;
         }
-        let mut last = self.fresh(sum);
-        let mut inner = node.clone();
-        for (name, arg) in &mut inner.args {
-            match name.as_str() {
-                "self" => *arg = Arg::Value(left),
-                "other" => *arg = Arg::Value(right),
-                _ => {}
-            }
+        let (terms, inner) = self.terms(i);
+        if !self.groups(&terms).iter().any(|group| group.len() > 1) {
+            return false;
         }
-        inner.outs = vec![Some(last)];
-        self.push(inner);
-        while let Some((a, other)) = stripped.pop() {
-            let out = if stripped.is_empty() { sum } else { self.fresh(sum) };
-            let args = vec![("self".to_owned(), Arg::Value(last))];
-            self.push(Node { op: Op::Sync { sync: a.sync }, args, outs: vec![Some(out)], origin: node.origin });
-            last = out;
-            self.join(a.sync, other);
-        }
+        inner.into_iter().for_each(|node| self.dropped[node] = true);
+        let origin = self.graph.nodes[i].origin;
+        self.write(terms, out, origin);
         true
     }
 
-    /// The all-reduce that makes a value with one reader.
-    fn all_reduce(&self, v: ValueId) -> Option<Reduction> {
-        let node = *self.made_by.get(&v)?;
-        let Op::Sync { sync } = self.nodes[node].op else { return None };
-        let of = self.nodes[node].tensor("self")?;
-        let fits = self.syncs[sync as usize].1 == Sync::AllReduce && self.uses[v.0 as usize] == 1;
-        fits.then_some(Reduction { node, sync, of })
+    /// Operands and result of an addition of gradients of one type.
+    fn addition(&self, i: usize) -> Option<(ValueId, ValueId, ValueId)> {
+        let node = &self.graph.nodes[i];
+        let is_plain = i >= self.forward && node.is_aten("add.Tensor") && node.args.len() == 2;
+        let (left, right) = (node.tensor("self")?, node.tensor("other")?);
+        let out = (*node.outs.first()?)?;
+        let alike = [left, right].iter().all(|v| self.graph.ty(*v) == self.graph.ty(out));
+        (is_plain && alike).then_some((left, right, out))
+    }
+
+    /// What a sum adds up, in order, with the additions in front of node `i` whose results nothing else reads.
+    fn terms(&self, i: usize) -> (Vec<ValueId>, Vec<usize>) {
+        let (mut terms, mut inner, mut open) = (Vec::new(), Vec::new(), vec![i]);
+        let mut waiting: Vec<ValueId> = Vec::new();
+        while let Some(at) = open.pop() {
+            if let Some((left, right, _)) = self.addition(at) {
+                waiting.extend([right, left]);
+            }
+            while let Some(v) = waiting.pop() {
+                match self.graph.value(v).def {
+                    Def::Node(NodeId(node), _)
+                        if self.uses[v.0 as usize] == 1 && self.addition(node as usize).is_some() =>
+                    {
+                        inner.push(node as usize);
+                        open.push(node as usize);
+                        break;
+                    }
+                    _ => terms.push(v),
+                }
+            }
+        }
+        (terms, inner)
+    }
+
+    /// Positions of the terms that are one reduction, for every term that begins one.
+    fn groups(&self, terms: &[ValueId]) -> Vec<Vec<usize>> {
+        let mut groups: Vec<(Option<(usize, Vec<Layout>)>, Vec<usize>)> = Vec::new();
+        for (at, term) in terms.iter().enumerate() {
+            let key = self.reduction(*term).map(|reduction| {
+                let held = self.typings.iter().map(|typing| typing.of(*term)).collect();
+                (self.syncs[reduction.sync as usize].0, held)
+            });
+            match groups.iter_mut().find(|(known, _)| known.is_some() && *known == key) {
+                Some((_, group)) => group.push(at),
+                None => groups.push((key, vec![at])),
+            }
+        }
+        groups.into_iter().map(|(_, group)| group).collect()
+    }
+
+    /// The all-reduce that makes a value which only the sum reads.
+    fn reduction(&self, v: ValueId) -> Option<Reduction> {
+        let Def::Node(NodeId(node), _) = self.graph.value(v).def else { return None };
+        let (node, made) = (node as usize, &self.graph.nodes[node as usize]);
+        let Op::Sync { sync } = made.op else { return None };
+        let fits = node >= self.forward
+            && self.syncs[sync as usize].1 == Sync::AllReduce
+            && self.uses.get(v.0 as usize) == Some(&1);
+        fits.then_some(Reduction { sync, node, of: made.tensor("self")? })
+    }
+
+    /// Writes the sum of `terms` as `out`; behind one reduction may be another, over another axis.
+    fn write(&mut self, terms: Vec<ValueId>, out: ValueId, origin: Origin) {
+        let groups = self.groups(&terms);
+        let is_last = |at: usize| groups.len() == 1 && at == 0;
+        let mut parts = Vec::new();
+        for (at, group) in groups.iter().enumerate() {
+            let reductions: Vec<Reduction> = group.iter().filter_map(|at| self.reduction(terms[*at])).collect();
+            let [first, _, ..] = reductions.as_slice() else {
+                parts.push(terms[group[0]]);
+                continue;
+            };
+            reductions.iter().for_each(|reduction| self.dropped[reduction.node] = true);
+            let axis = self.syncs[first.sync as usize].0;
+            self.merged.push(Merged { axis, syncs: reductions.iter().map(|reduction| reduction.sync).collect() });
+            let (sum, reduced) = (self.fresh(out), if is_last(at) { out } else { self.fresh(out) });
+            self.write(reductions.iter().map(|reduction| reduction.of).collect(), sum, origin);
+            let op = Op::Sync { sync: first.sync };
+            self.nodes.push((None, Node { op, args: vec![arg("self", sum)], outs: vec![Some(reduced)], origin }));
+            parts.push(reduced);
+        }
+        let mut rest = parts.into_iter();
+        let Some(mut sum) = rest.next() else { return };
+        while let Some(part) = rest.next() {
+            let total = if rest.len() == 0 { out } else { self.fresh(out) };
+            let args = vec![arg("self", sum), arg("other", part)];
+            let op = Op::Aten("add.Tensor".to_owned());
+            self.nodes.push((None, Node { op, args, outs: vec![Some(total)], origin }));
+            sum = total;
+        }
     }
 
     fn fresh(&mut self, like: ValueId) -> ValueId {
         let id = ValueId(self.graph.values.len() as u32);
         let ty = self.graph.ty(like).clone();
         // The copy that follows gives it its node.
-        self.graph.values.push(Value { name: format!("sum.{}", id.0), ty, def: Def::Node(NodeId(0), 0) });
-        self.uses.push(1);
+        let def = self.graph.value(like).def;
+        self.graph.values.push(Value { name: format!("sum.{}", id.0), ty, def });
         id
     }
-
-    fn join(&mut self, left: u32, right: u32) {
-        let axis = self.syncs[left as usize].0;
-        let others = self.groups.remove(&right).map_or(vec![right], |group| group.syncs);
-        let group = self.groups.entry(left).or_insert(Merged { axis, syncs: vec![left] });
-        group.syncs.extend(others);
-    }
-}
-
-struct Reduction {
-    /// Position among the new nodes.
-    node: usize,
-    sync: u32,
-    of: ValueId,
 }

@@ -23,6 +23,8 @@ pub struct Meshed {
     pub asked: Vec<Option<usize>>,
     /// Layouts that were asked for.
     pub choices: Vec<Choice>,
+    /// The layouts of the graph, one per axis; none where the schedule asks nothing of the mesh.
+    pub typings: Vec<Typing>,
 }
 
 /// What `point.layout(…)` came to, for one value.
@@ -154,7 +156,7 @@ fn is_idle(effects: &Effects) -> bool {
 pub fn reduced(model: &Model, joint: Joint, effects: &Effects) -> Result<Meshed, Vec<LayoutFault>> {
     let syncs: Vec<(usize, Sync)> = effects.syncs.iter().map(|s| (s.axis, s.sync)).collect();
     if is_idle(effects) {
-        return Ok(Meshed { joint, syncs, asked: Vec::new(), choices: Vec::new() });
+        return Ok(Meshed { joint, syncs, asked: Vec::new(), choices: Vec::new(), typings: Vec::new() });
     }
     let uneven = uneven(model, effects);
     if !uneven.is_empty() {
@@ -173,7 +175,7 @@ pub fn reduced(model: &Model, joint: Joint, effects: &Effects) -> Result<Meshed,
     let typings: Vec<Typing> = (0..effects.axes.len()).filter_map(|axis| mesh.infer(axis).ok()).collect();
     match mesh.nesting(&typings) {
         Some(fault) => Err(vec![fault]),
-        None => Ok(mesh.settled(&typings)),
+        None => Ok(mesh.settled(typings)),
     }
 }
 
@@ -240,7 +242,7 @@ impl Mesh<'_> {
     }
 
     /// Gives every sync node a number of its own, and the layouts that were asked for the collectives that lead to them.
-    fn settled(mut self, typings: &[Typing]) -> Meshed {
+    fn settled(mut self, typings: Vec<Typing>) -> Meshed {
         let (mut syncs, mut asked, mut choices) = (Vec::new(), Vec::new(), Vec::new());
         for node in &mut self.joint.graph.nodes {
             let (Op::Sync { sync: number }, Some(read)) = (&node.op, node.tensor("self")) else { continue };
@@ -261,7 +263,7 @@ impl Mesh<'_> {
                 None => Op::Border { gradient: Vec::new() },
             };
         }
-        Meshed { joint: self.joint, syncs, asked, choices }
+        Meshed { joint: self.joint, syncs, asked, choices, typings }
     }
 
     /// `p.grad().sync(…)` acts on the total over all uses.

@@ -88,6 +88,11 @@ fn summary(text: &mut String, report: &Report) -> Result {
         let nodes = render::counted(rerun.nodes, "node");
         writeln!(text, "derivative    `{}` has none here: {nodes} differentiated by running again", rerun.operator)?;
     }
+    for merged in &report.merged {
+        let at = if merged.pattern.is_empty() { "the model" } else { &merged.pattern };
+        let (all, axis) = (merged.reductions, &merged.axis);
+        writeln!(text, "gradients     {all} all-reduces over {axis} merged into 1 at {at}")?;
+    }
     writeln!(text, "numbers       {}", meaning(report.class))
 }
 

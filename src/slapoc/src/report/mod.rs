@@ -4,12 +4,14 @@
 //! Steps are gathered by what they say of which modules: twelve equal layers are one line with a count. Read [`Report`]
 //! first.
 
+mod chosen;
 mod draw;
 mod patterns;
 
 pub use draw::draw;
 
 use crate::load::{Loaded, Ready};
+use chosen::Merged;
 use patterns::{cover, patterns};
 use serde::Serialize;
 use slapo_core::compile::Compiled;
@@ -37,6 +39,8 @@ pub struct Report {
     pub parameters: Parameters,
     /// Operators without a derivative of their own.
     pub rerun: Vec<Rerun>,
+    /// Reductions of gradients that became one.
+    pub merged: Vec<Merged>,
     pub not_applied: Vec<NotApplied>,
 }
 
@@ -135,7 +139,7 @@ pub fn report(ready: &Ready, before: Option<&Compiled>, after: &Compiled) -> Rep
         ranks: checked.mesh.world(),
         class: checked.steps.iter().map(|step| step.primitive.class).max().unwrap_or(Class::Exact).name(),
         steps: checked.steps.len(),
-        blocks: blocks(loaded, model, &recomputed, sizes.batch),
+        blocks: blocks(loaded, model, &recomputed, &chosen::layouts(&checked.effects, after), sizes.batch),
         micro_batches: checked.effects.micro_batches,
         forward_operators: after.joint.forward,
         recomputed_operators: recomputed.values().sum(),
@@ -146,6 +150,7 @@ pub fn report(ready: &Ready, before: Option<&Compiled>, after: &Compiled) -> Rep
             untouched: listed(model, &checked.untouched),
         },
         rerun: after.joint.rerun.iter().map(|(op, n)| Rerun { operator: op.clone(), nodes: *n }).collect(),
+        merged: chosen::merged(model, &checked.effects, after),
         not_applied: checked.skipped.iter().map(|skipped| not_applied(loaded, skipped)).collect(),
     }
 }
@@ -166,7 +171,13 @@ struct Gathered<'a> {
     paths: Vec<String>,
 }
 
-fn blocks(loaded: &Loaded, model: &Model, recomputed: &BTreeMap<u32, usize>, batch: i64) -> Vec<Block> {
+fn blocks(
+    loaded: &Loaded,
+    model: &Model,
+    recomputed: &BTreeMap<u32, usize>,
+    layouts: &BTreeMap<u32, Vec<String>>,
+    batch: i64,
+) -> Vec<Block> {
     let mut gathered: Vec<(Key, Gathered)> = Vec::new();
     for step in &loaded.checked.steps {
         let path = step.target.path.clone();
@@ -181,7 +192,7 @@ fn blocks(loaded: &Loaded, model: &Model, recomputed: &BTreeMap<u32, usize>, bat
     }
     let mut blocks: Vec<Block> = Vec::new();
     for (key, group) in gathered {
-        let change = change(&key, &group, model, recomputed, batch);
+        let change = change(&key, &group, model, recomputed, layouts, batch);
         let pattern = patterns(&group.paths).join(", ");
         match blocks.iter_mut().find(|block| block.pattern == pattern) {
             Some(block) => block.changes.push(change),
@@ -232,7 +243,14 @@ fn class_of(model: &Model, place: Place) -> String {
     }
 }
 
-fn change(key: &Key, group: &Gathered, model: &Model, recomputed: &BTreeMap<u32, usize>, batch: i64) -> Change {
+fn change(
+    key: &Key,
+    group: &Gathered,
+    model: &Model,
+    recomputed: &BTreeMap<u32, usize>,
+    layouts: &BTreeMap<u32, Vec<String>>,
+    batch: i64,
+) -> Change {
     let steps: Vec<u32> = group.steps.iter().map(|step| step.id).collect();
     let first = group.steps[0];
     let detail = match key.primitive {
@@ -252,9 +270,14 @@ fn change(key: &Key, group: &Gathered, model: &Model, recomputed: &BTreeMap<u32,
             }
             _ => key.args.clone(),
         },
+        "layout" => {
+            let ways: BTreeSet<&String> = steps.iter().filter_map(|id| layouts.get(id)).flatten().collect();
+            let ways: Vec<&str> = ways.into_iter().map(String::as_str).collect();
+            format!("{}: {}", key.args, ways.join("; "))
+        }
         _ => key.args.clone(),
     };
-    let symbol = if key.primitive == "annotate" { '#' } else { '~' };
+    let symbol = if matches!(key.primitive, "annotate" | "deny") { '#' } else { '~' };
     Change { symbol, what: key.primitive, detail, cause: key.cause.clone(), via: key.via.clone(), steps }
 }
 
