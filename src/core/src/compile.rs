@@ -160,8 +160,8 @@ pub enum LayoutProblem {
     Uneven { parameter: ParameterId, dim: usize, size: i64, groups: i64, parts: i64 },
     /// An operator that does not take its operands as they are held.
     Operator { at: Place, operator: String, reason: String, operands: Vec<(String, Layout)> },
-    /// A view that leaves no whole pieces: `features` are seen as `size` heads, or as a dimension of that size.
-    Cut { at: Place, features: i64, size: i64, heads: Option<Heads> },
+    /// A split that leaves no whole pieces where `whole` elements are seen as `size` heads, or as a dimension of that size.
+    Cut { at: Place, whole: i64, size: i64, heads: Option<Heads> },
     /// A sync that does not fit the value.
     Sync { at: Place, sync: Sync, found: Layout, step: u32 },
     /// A sync at a point that carries no differentiable value.
@@ -180,6 +180,8 @@ pub enum Heads {
     All,
     /// Fewer than query heads, each of which serves several.
     KeyValue,
+    /// Those of keys and values, out of one copy for every query head.
+    Repeated,
 }
 
 /// A node of the model, in words.

@@ -263,14 +263,15 @@ impl Mesh<'_> {
         let found = refusal.operands.first().map_or(Layout::Replicated, |(_, layout)| *layout);
         let problem = match schedule {
             Some(sync) => LayoutProblem::Sync { at, sync: sync.sync, found, step: sync.step },
-            None => describe::cut(&self.meshed.joint.graph, node, &at, found)
-                .filter(|_| !refusal.legal.is_empty())
-                .unwrap_or_else(|| LayoutProblem::Operator {
+            None => match describe::cut(&self.meshed.joint.graph, node, &at, found, &refusal.legal) {
+                Some(cut) => cut,
+                None => LayoutProblem::Operator {
                     at,
                     operator: operator(node),
                     reason: refusal.reason,
                     operands: describe::operands(self.model, &self.meshed.joint, node, refusal.operands),
-                }),
+                },
+            },
         };
         let mut steps: Vec<u32> = refusal.causes.iter().flat_map(|cause| self.steps(axis, *cause)).collect();
         steps.dedup();
