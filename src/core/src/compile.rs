@@ -194,6 +194,14 @@ pub struct Place {
     pub is_backward: bool,
 }
 
+impl Place {
+    /// Whether the module of that path is the place's own or inside of it: a sync at the place's border does not reach it.
+    pub fn encloses(&self, path: &str) -> bool {
+        let inside = path.strip_prefix(self.module.as_str());
+        inside.is_some_and(|rest| self.module.is_empty() || rest.is_empty() || rest.starts_with('.'))
+    }
+}
+
 /// Compiles. The program is that of the mesh's first rank; layouts are those of the whole mesh.
 pub fn compile(
     model: &Model,

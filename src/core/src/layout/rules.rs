@@ -175,7 +175,9 @@ pub fn sliceable(graph: &Graph) -> Vec<bool> {
         for out in node.outs.iter().flatten().map(|v| v.0 as usize) {
             of_inputs[out] = inputs;
             of_parameters[out] = parameters;
-            expanded[out] = node.is_aten("expand");
+            // Heads that are repeated for grouped queries are viewed as heads behind the expansion.
+            let passes = ["clone", "reshape", "transpose.int"].contains(&node.name());
+            expanded[out] = node.is_aten("expand") || passes && any(&expanded);
         }
     }
     (0..n).map(|i| expanded[i] || !of_inputs[i] || !of_parameters[i]).collect()
@@ -686,15 +688,24 @@ impl Rule<'_> {
         self.linear_in("grad_output")
     }
 
-    /// Queries, keys, values (and the gradient) split alike along batch or heads; the mask sliced.
+    /// Queries, keys, values (and the gradient) split alike along batch or heads; the mask sliced, and keys and values that
+    /// are the same for several heads.
     fn attention(&self) -> Verdict {
         let names = ["query", "key", "value", "grad_out", "out", "logsumexp"];
         let tensors: Vec<ValueId> = names.iter().filter_map(|n| self.node.tensor(n)).collect();
         let first = self.layout("query");
-        if tensors.iter().any(|v| self.typing.of(*v) != first) {
-            return Err(refuse("its queries, keys and values are held differently"));
-        }
         let mut outcome = self.all(first);
+        for v in tensors.iter().filter(|v| self.typing.of(**v) != first) {
+            match (first, self.typing.of(*v)) {
+                (Split { dim, .. }, Replicated)
+                    if self.sliceable[v.0 as usize]
+                        && self.graph.ty(*v).shape.get(dim) == self.shape("query").get(dim) =>
+                {
+                    outcome.slices.push((*v, first));
+                }
+                _ => return Err(refuse("its queries, keys and values are held differently")),
+            }
+        }
         match first {
             Replicated => match self.layout("attn_mask") {
                 Replicated => Ok(outcome),

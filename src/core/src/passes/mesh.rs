@@ -234,10 +234,10 @@ impl Mesh<'_> {
             if found != wanted {
                 let problem = LayoutProblem::Gradient { parameter: *parameter, found, wanted };
                 let fault = self.at_value(axis, typing, *v, problem);
-                // One missing sync makes many gradients partial: it is one mistake, except at the parameter's own module.
+                // One missing sync makes many gradients partial: it is one mistake, except around the parameter's own module.
                 let own = self.model.module(self.model.parameter(*parameter).module).path.as_str();
                 let elsewhere = |f: &LayoutFault| {
-                    f.origin.as_ref().is_some_and(|origin| origin.module != own) && f.origin == fault.origin
+                    f.origin.as_ref().is_some_and(|origin| !origin.encloses(own)) && f.origin == fault.origin
                 };
                 if !faults.iter().any(elsewhere) {
                     faults.push(fault);

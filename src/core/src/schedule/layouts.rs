@@ -103,7 +103,7 @@ impl Teller<'_> {
         let message = format!("cannot split the {pieces}{of} over `{}` of size {}", self.axis, self.size);
         let diagnostic = self.excerpt(Diagnostic::error(Code::Uneven, message), at, &label);
         let diagnostic = match size % self.size {
-            0 => diagnostic.note(format!("a rank would get a part of every {one}, and needs whole ones")),
+            0 => diagnostic.note(format!("the split runs inside of every {one}, and a rank needs whole ones")),
             _ => diagnostic.note(format!("{size} / {} is not a whole number, and a rank needs whole ones", self.size)),
         };
         match self.fault.legal.is_empty() {
@@ -164,7 +164,7 @@ impl Teller<'_> {
         let selector = selector(self.model, path);
         let owner = path.rsplit_once('.').map_or("", |(owner, _)| owner);
         match (found, wanted, &self.fault.origin) {
-            (Layout::Partial, _, Some(origin)) if origin.module != owner => {
+            (Layout::Partial, _, Some(origin)) if !origin.encloses(owner) => {
                 self.excerpt(diagnostic.help(self.reduction(origin)), origin, "the partial sum arises here")
             }
             (Layout::Partial, Layout::Split { dim, groups }, _) => {
