@@ -130,15 +130,21 @@ fn llama_in_micro_batches() {
     }
 }
 
-/// Three heads on three ranks, and one table for embedding and head.
+/// Three ranks with a head each, and all with the one head of keys and values; one table for embedding and head.
 #[test]
-fn a_tied_llama_of_three_heads() {
+fn heads_share_one_of_keys_and_values() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    for dp in [1, 2] {
-        let schedule = written(folder.path(), "tests/data/llama-odd.pt2", dp, 3, LLAMA);
-        let report = report(&schedule, &["--batch", "6", "--seq", "7", "--clip", "0.5"]);
+    let keys_and_values = "l.self_attn.{k_proj, v_proj}.weight.grad().sync(all_reduce, over: tp)
+    l.self_attn.{k_proj, v_proj}.input().grad().sync(all_reduce, over: tp)";
+    let whole =
+        LLAMA.replace("{q_proj, k_proj, v_proj}, over: tp)", &format!("q_proj, over: tp)\n    {keys_and_values}"));
+    for (dp, dropout) in [(1, None), (2, None), (2, Some("--no-dropout"))] {
+        let schedule = written(folder.path(), "tests/data/llama-odd.pt2", dp, 3, &whole);
+        let options: Vec<&str> = ["--batch", "6", "--seq", "7", "--clip", "0.5"].into_iter().chain(dropout).collect();
+        let report = report(&schedule, &options);
         assert_ne!(report["verdict"], "wrong", "dp {dp}: {report:#}");
         assert_eq!(report["ranks"], dp * 3);
+        assert_eq!(report["dropout"], dropout.is_none());
     }
 }
 

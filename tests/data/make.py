@@ -37,8 +37,8 @@ MODELS = {
     DATA / "opt-tiny.pt2": "--family opt --layers 2 --width 24 --heads 4 --vocab 41 --positions 19 --dropout 0.1",
     DATA / "llama-tiny.pt2": "--family llama --layers 2 --width 24 --heads 4 --kv-heads 2 --intermediate 36 --vocab 41 "
     "--positions 19 --dropout 0.1",
-    DATA / "llama-odd.pt2": "--family llama --layers 1 --width 12 --heads 3 --vocab 11 --positions 13 --dropout 0.1 --tied "
-    "--short-traces",
+    DATA / "llama-odd.pt2": "--family llama --layers 1 --width 12 --heads 3 --kv-heads 1 --vocab 11 --positions 13 "
+    "--dropout 0.1 --tied --short-traces",
 }
 
 

@@ -206,8 +206,8 @@ pub enum LayoutProblem {
     Operator { at: Place, operator: String, reason: String, operands: Vec<(String, Layout)> },
     /// A sync whose pieces do not divide the dimension.
     SyncUneven { at: Place, dim: usize, size: i64, groups: i64, step: u32 },
-    /// A view that leaves no whole pieces: `features` are seen as `size` heads, or as a dimension of that size.
-    Cut { at: Place, features: i64, size: i64, heads: Option<Heads> },
+    /// A split that leaves no whole pieces where `whole` elements are seen as `size` heads, or as a dimension of that size.
+    Cut { at: Place, whole: i64, size: i64, heads: Option<Heads> },
     /// A sync that does not fit the value.
     Sync { at: Place, sync: Sync, found: Layout, step: u32 },
     /// A sync at a point that carries no differentiable value.
@@ -226,6 +226,8 @@ pub enum Heads {
     All,
     /// Fewer than query heads, each of which serves several.
     KeyValue,
+    /// Those of keys and values, out of one copy for every query head.
+    Repeated,
 }
 
 /// A node of the model, in words.
@@ -236,6 +238,14 @@ pub struct Place {
     pub source: Option<slapo_model::SourceId>,
     pub operator: String,
     pub is_backward: bool,
+}
+
+impl Place {
+    /// Whether the module of that path is the place's own or inside of it: a sync at the place's border does not reach it.
+    pub fn encloses(&self, path: &str) -> bool {
+        let inside = path.strip_prefix(self.module.as_str());
+        inside.is_some_and(|rest| self.module.is_empty() || rest.is_empty() || rest.starts_with('.'))
+    }
 }
 
 /// Compiles. The program is that of the mesh's first rank; layouts are those of the whole mesh.

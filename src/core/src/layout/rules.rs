@@ -181,7 +181,7 @@ pub fn sliceable(graph: &Graph) -> Vec<bool> {
             of_inputs[out] = inputs;
             of_parameters[out] = parameters;
             // Heads that are repeated for grouped queries are viewed as heads behind the expansion.
-            let passes = node.is_aten("reshape") || node.is_aten("clone");
+            let passes = ["clone", "reshape", "transpose.int"].contains(&node.name());
             expanded[out] = node.is_aten("expand") || passes && any(&expanded);
         }
     }

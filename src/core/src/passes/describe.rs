@@ -37,18 +37,27 @@ fn source(model: &Model, joint: &Joint, node: &Node, mut v: ValueId) -> Option<S
     }
 }
 
-/// The problem of a view whose operand is held as `found`: of heads, where its module attends with them.
-pub fn cut(graph: &Graph, node: &Node, at: &Place, found: Layout) -> Option<LayoutProblem> {
+/// The problem of a view that leaves no whole pieces, or of one of an attention's operands that is split inside its heads;
+/// `legal` as the rule gave it.
+pub fn cut(graph: &Graph, node: &Node, at: &Place, found: Layout, legal: &[i64]) -> Option<LayoutProblem> {
     let Split { dim, groups } = found else { return None };
-    let (from, to) = (node.tensor("self")?, (*node.outs.first()?)?);
-    let (from, to) = (&graph.ty(from).shape, &graph.ty(to).shape);
-    let size = to[layout::cut(from, to, dim, groups)?];
-    let heads = attending(graph, node).and_then(|all| match all {
-        _ if all == size => Some(Heads::All),
-        _ if size > 0 && all % size == 0 => Some(Heads::KeyValue),
-        _ => None,
+    let from = &graph.ty(node.tensor("self")?).shape;
+    let all = attending(graph, node);
+    let (whole, size) = match (node.name(), &from[..]) {
+        ("reshape", _) if !legal.is_empty() => {
+            let to = &graph.ty((*node.outs.first()?)?).shape;
+            (from[dim] / groups, to[layout::cut(from, to, dim, groups)?])
+        }
+        ("slice.Tensor", &[_, heads, _, width]) if dim == 3 && all? % heads == 0 => (heads * width, heads),
+        _ => return None,
+    };
+    let heads = all.and_then(|all| match () {
+        () if size == all => Some(Heads::All),
+        () if size <= 0 || all % size != 0 => None,
+        () if whole == all => Some(Heads::Repeated),
+        () => Some(Heads::KeyValue),
     });
-    Some(LayoutProblem::Cut { at: at.clone(), features: from[dim] / groups, size, heads })
+    Some(LayoutProblem::Cut { at: at.clone(), whole, size, heads })
 }
 
 /// An axis that cuts the heads of a module's queries, keys and values is one mistake: the fault that leaves fewest sizes.

@@ -335,10 +335,10 @@ impl Mesh<'_> {
             if found != wanted {
                 let problem = LayoutProblem::Gradient { parameter: *parameter, found, wanted };
                 let fault = self.at_value(axis, typing, *v, problem);
-                // One missing sync makes many gradients partial: it is one mistake, except at the parameter's own module.
+                // One missing sync makes many gradients partial: it is one mistake, except around the parameter's own module.
                 let own = self.model.module(self.model.parameter(*parameter).module).path.as_str();
                 let elsewhere = |f: &LayoutFault| {
-                    f.origin.as_ref().is_some_and(|origin| origin.module != own) && f.origin == fault.origin
+                    f.origin.as_ref().is_some_and(|origin| !origin.encloses(own)) && f.origin == fault.origin
                 };
                 if !faults.iter().any(elsewhere) {
                     faults.push(fault);
@@ -370,14 +370,15 @@ impl Mesh<'_> {
                 }
                 _ => LayoutProblem::Sync { at, sync: sync.sync, found, step: sync.step },
             },
-            None => describe::cut(&self.joint.graph, node, &at, found)
-                .filter(|_| !refusal.legal.is_empty())
-                .unwrap_or_else(|| LayoutProblem::Operator {
+            None => match describe::cut(&self.joint.graph, node, &at, found, &refusal.legal) {
+                Some(cut) => cut,
+                None => LayoutProblem::Operator {
                     at,
                     operator: operator(node),
                     reason: refusal.reason,
                     operands: describe::operands(self.model, &self.joint, node, refusal.operands),
-                }),
+                },
+            },
         };
         let mut steps: Vec<u32> = refusal.causes.iter().flat_map(|cause| self.steps(axis, *cause)).collect();
         steps.dedup();

@@ -40,7 +40,7 @@ impl Teller<'_> {
         match &self.fault.problem {
             LayoutProblem::Uneven { parameter, dim, size, groups, .. } => self.uneven(*parameter, *dim, *size, *groups),
             LayoutProblem::Operator { at, operator, reason, operands } => self.operator(at, operator, reason, operands),
-            LayoutProblem::Cut { at, features, size, heads } => self.cut(at, *features, *size, *heads),
+            LayoutProblem::Cut { at, whole, size, heads } => self.cut(at, *whole, *size, *heads),
             LayoutProblem::Sync { at, sync, found, step } => self.sync(at, *sync, *found, *step),
             LayoutProblem::SyncUneven { dim, size, groups, step, .. } => self.sync_uneven(*dim, *size, *groups, *step),
             LayoutProblem::NoValue { step, .. } => self.no_value(*step),
@@ -89,17 +89,28 @@ impl Teller<'_> {
         if is_origin { diagnostic } else { self.excerpt(diagnostic, at, label) }
     }
 
-    fn cut(&self, at: &Place, features: i64, size: i64, heads: Option<Heads>) -> Diagnostic {
-        let kind = match heads {
-            Some(Heads::All) => "heads",
-            Some(Heads::KeyValue) => "key and value heads",
-            None => "pieces",
+    fn cut(&self, at: &Place, whole: i64, size: i64, heads: Option<Heads>) -> Diagnostic {
+        let one = match heads {
+            Some(Heads::All) => "head",
+            Some(Heads::KeyValue | Heads::Repeated) => "key and value head",
+            None => "piece",
         };
-        let of = inside(at).replacen(" in", " of", 1);
-        let message = format!("cannot split the {size} {kind}{of} over `{}` of size {}", self.axis, self.size);
-        let label = format!("{features} features are {size} {kind} of {} here", features / size);
-        let uneven = format!("{size} / {} is not a whole number, and every rank needs whole ones", self.size);
-        self.excerpt(Diagnostic::error(Code::Uneven, message).note(uneven), at, &label)
+        let pieces = format!("{size} {one}{}", if size == 1 { "" } else { "s" });
+        let label = match heads {
+            Some(Heads::Repeated) => format!("{whole} heads are {pieces}, repeated, in the backward of this line"),
+            _ => format!("{whole} features are {pieces} of {} here", whole / size),
+        };
+        let of = if at.module.is_empty() { String::new() } else { format!(" of `{}`", at.module) };
+        let message = format!("cannot split the {pieces}{of} over `{}` of size {}", self.axis, self.size);
+        let diagnostic = self.excerpt(Diagnostic::error(Code::Uneven, message), at, &label);
+        let diagnostic = match size % self.size {
+            0 => diagnostic.note(format!("the split runs inside of every {one}, and a rank needs whole ones")),
+            _ => diagnostic.note(format!("{size} / {} is not a whole number, and a rank needs whole ones", self.size)),
+        };
+        match self.fault.legal.is_empty() {
+            true => diagnostic.help("split between heads, or leave these whole on every rank"),
+            false => diagnostic,
+        }
     }
 
     fn sync(&self, at: &Place, sync: Sync, found: Layout, step: u32) -> Diagnostic {
@@ -175,7 +186,7 @@ impl Teller<'_> {
         let selector = selector(self.model, path);
         let owner = path.rsplit_once('.').map_or("", |(owner, _)| owner);
         match (found, wanted, &self.fault.origin) {
-            (Layout::Partial, _, Some(origin)) if origin.module != owner => {
+            (Layout::Partial, _, Some(origin)) if !origin.encloses(owner) => {
                 self.excerpt(diagnostic.help(self.reduction(origin)), origin, "the partial sum arises here")
             }
             (Layout::Partial, Layout::Split { dim, groups }, _) => {

@@ -7,8 +7,16 @@ use slapo_core::compile::{Effects, Options, compile, programs};
 use slapo_model::InputSizes;
 use slapo_program::Program;
 
-/// Megatron's plan for the Llama of that name.
-fn llama(name: &str, tp: i64) -> Run {
+/// Queries, keys and values by heads.
+const BY_HEADS: &str = "column(l.self_attn.{q_proj, k_proj, v_proj}, over: tp)";
+
+/// Queries by heads; every rank holds the keys and values, which all of its queries read.
+const SHARED: &str = "l.self_attn.q_proj.weight.shard(out, over: tp)
+        l.self_attn.{k_proj, v_proj}.weight.grad().sync(all_reduce, over: tp)
+        l.self_attn.input().grad().sync(all_reduce, over: tp)";
+
+/// Megatron's plan for the Llama of that name, its attention as said.
+fn llama(name: &str, tp: i64, attention: &str) -> Run {
     let text = format!(
         "use std.parallel.{{column, row}}
 model \"{name}.pt2\"
@@ -16,7 +24,7 @@ input {{ batch = 4, seq = 6 }}
 mesh {{ tp = {tp} }}
 schedule main(m: LlamaForCausalLM) {{
     for l in m.model.layers {{
-        column(l.self_attn.{{q_proj, k_proj, v_proj}}, over: tp)
+        {attention}
         row(l.self_attn.o_proj, over: tp)
         column(l.mlp.{{gate_proj, up_proj}}, over: tp)
         row(l.mlp.down_proj, over: tp)
@@ -27,51 +35,68 @@ schedule main(m: LlamaForCausalLM) {{
     run("heads", &text).compiled()
 }
 
-/// The line of the schedule that splits queries, keys and values.
-const COLUMN: u32 = 7;
-
-fn refused(run: &Run, message: &str, legal: &str) {
+/// One error, at the line that splits the queries, with that message and help.
+fn refused(run: &Run, message: &str, help: &str) {
     assert_eq!(run.codes(), ["S0601"], "{}", run.rendered());
-    assert_eq!(run.lines(), [COLUMN], "{}", run.rendered());
+    assert_eq!(run.lines(), [7], "{}", run.rendered());
     let said = &run.diagnostics[0];
     assert!(said.message.contains(message), "{}", said.message);
-    assert_eq!(said.helps, [format!("legal sizes of `tp` here: {legal}")]);
+    assert_eq!(said.helps, [help]);
 }
 
 /// Two heads of keys and values for four of queries: the fewer ones limit the axis.
 #[test]
 fn b01_more_ranks_than_key_and_value_heads() {
     for tp in [1, 2] {
-        assert_eq!(llama("llama-tiny", tp).rendered(), "", "tp {tp}");
+        assert_eq!(llama("llama-tiny", tp, BY_HEADS).rendered(), "", "tp {tp}");
     }
     for tp in [3, 4] {
         let message =
             format!("cannot split the 2 key and value heads of `model.layers.0.self_attn` over `tp` of size {tp}");
-        refused(&llama("llama-tiny", tp), &message, "1, 2");
+        refused(&llama("llama-tiny", tp, BY_HEADS), &message, "legal sizes of `tp` here: 1, 2");
     }
+    let shared = llama("llama-tiny", 4, SHARED);
+    refused(&shared, "cannot split the 2 key and value heads", "legal sizes of `tp` here: 1, 2");
+}
+
+/// One head of keys and values for three of queries cannot be split, but every rank can hold it.
+#[test]
+fn b01_one_key_and_value_head() {
+    let message = "cannot split the 1 key and value head of `model.layers.0.self_attn` over `tp` of size 2";
+    refused(&llama("llama-odd", 2, BY_HEADS), message, "split between heads, or leave these whole on every rank");
+    for tp in [1, 3] {
+        assert_eq!(llama("llama-odd", tp, SHARED).rendered(), "", "tp {tp}");
+    }
+    let unsynced: Vec<&str> = SHARED.lines().filter(|line| !line.contains("weight.grad()")).collect();
+    let run = llama("llama-odd", 3, &unsynced.join("\n"));
+    assert_eq!(run.codes(), ["S0607"], "{}", run.rendered());
+    let help = "reduce it: `m.model.layers[0].self_attn.k_proj.weight.grad().sync(all_reduce, over: tp)`";
+    assert_eq!(run.diagnostics[0].helps, [help]);
+    assert!(run.diagnostics[0].notes.contains(&"the same happens once more here".to_string()), "values are as keys");
 }
 
 #[test]
 fn b75_three_heads_on_two_ranks() {
-    refused(&llama("llama-odd", 2), "cannot split the 3 heads of `model.layers.0.self_attn`", "1, 3");
-    assert_eq!(llama("llama-odd", 3).rendered(), "");
+    let message = "cannot split the 3 heads of `model.layers.0.self_attn` over `tp` of size 2";
+    refused(&llama("llama-odd", 2, SHARED), message, "legal sizes of `tp` here: 1, 3");
 }
 
 /// The features divide, the heads do not: known when the schedule is checked, not when a view fails.
 #[test]
 fn f21_heads_that_the_axis_does_not_divide() {
     let model = imported("llama-odd.pt2").unwrap();
-    assert!(
-        model.parameters.iter().all(|parameter| parameter.names[0].contains("embed") || parameter.shape[0] % 4 == 0)
-    );
-    refused(&llama("llama-odd", 4), "cannot split the 3 heads", "1, 3");
+    let of_queries = |name: &String| name.ends_with("q_proj.weight");
+    let queries = model.parameters.iter().find(|parameter| parameter.names.iter().any(of_queries)).unwrap();
+    assert_eq!(queries.shape[0] % 4, 0);
+    refused(&llama("llama-odd", 4, SHARED), "cannot split the 3 heads", "legal sizes of `tp` here: 1, 3");
 }
 
 /// How many heads a rank computes follows from what it holds; their size stays.
 #[test]
 fn f20_a_rank_computes_its_own_heads_of_whole_size() {
-    for (name, tp, queries, keys, width) in [("llama-tiny", 2, 2, 1, 6), ("llama-odd", 3, 1, 1, 4)] {
-        let run = llama(name, tp);
+    let cases = [("llama-tiny", BY_HEADS, 2, 2, 1, 6), ("llama-odd", SHARED, 3, 1, 1, 4)];
+    for (name, attention, tp, queries, keys, width) in cases {
+        let run = llama(name, tp, attention);
         let (model, effects) = (imported(&format!("{name}.pt2")).unwrap(), &run.checked.effects);
         for program in ranks(&model, effects) {
             let shapes = views(&program);

@@ -1,7 +1,7 @@
 //! Sharding and syncs: right schedules on every mesh, and what is said of each way to get them wrong.
 
 use crate::support::{Run, gpt2, run, schedules};
-use slapo_core::compile::{Fault, LayoutFault, LayoutProblem, Place, SyncPoint};
+use slapo_core::compile::{Fault, Heads, LayoutFault, LayoutProblem, Place, SyncPoint};
 use slapo_core::layout::Layout;
 use slapo_core::schedule::{Place as Target, ReplayError, fault_diagnostic, replay, to_json};
 use slapo_model::{ModuleId, SourceId};
@@ -169,6 +169,8 @@ fn faults_made_by_hand() {
     let uneven = LayoutProblem::Uneven { parameter: tied, dim: 0, size: 256, groups: 3, parts: 2 };
     let nesting = LayoutProblem::Nesting { at: at("transformer", "add.Tensor", false), dim: 0, other: 1 };
     let loss = |found| LayoutProblem::Loss { found };
+    let cut =
+        |whole, heads| LayoutProblem::Cut { at: at("transformer.h.1.attn", "reshape", true), whole, size: 2, heads };
     let row = || Some(at("transformer.h.1.mlp.c_proj", "addmm", true));
     let faults = [
         fault(1, uneven, None, &[1], &[1, 2]),
@@ -182,6 +184,9 @@ fn faults_made_by_hand() {
         fault(1, gradient(tied, split(0, 3), Layout::Replicated), None, &[], &[]),
         fault(1, gradient(tied, split(0, 1), split(1, 1)), None, &[1], &[]),
         fault(0, nesting, None, &[], &[]),
+        fault(1, cut(4, Some(Heads::Repeated)), None, &[1], &[1, 2]),
+        fault(1, cut(12, Some(Heads::KeyValue)), None, &[1], &[1, 2]),
+        fault(1, cut(12, None), None, &[1], &[]),
     ];
     run.diagnostics = faults.iter().map(|fault| fault_diagnostic(fault, &model, &run.checked)).collect();
     insta::assert_snapshot!("made-by-hand", run.rendered());
