@@ -74,6 +74,7 @@ impl Local<'_> {
             (Op::Aten(name), _) => self.resize(name, node, &mut args),
             (Op::Sync { sync }, Here::Rank { axis, syncs, .. }) => op = self.collective(*sync, axis, syncs, node),
             (Op::StepSum, Here::Rank { axis, .. }) => self.reduce_count(axis, node, &mut args),
+            (Op::Part { .. } | Op::Collective { .. }, _) if !stays_whole => self.keep_inside(&mut op, node),
             _ => {}
         }
         if self.typing.biased_once.contains(&i) {
@@ -147,6 +148,22 @@ impl Local<'_> {
             _ => return node.op.clone(),
         };
         Op::Collective { axis: axis as u32, kind }
+    }
+
+    /// Pieces that an inner axis has of a dimension split here lie within this part's: in fewer groups.
+    fn keep_inside(&self, op: &mut Op, node: &Node) {
+        let Some(Split { dim, .. }) = node.tensor("self").map(|v| self.typing.of(v)) else { return };
+        match op {
+            Op::Part { dim: cut, groups, .. }
+            | Op::Collective { kind: Collective::AllGather { dim: cut, groups }, .. }
+            | Op::Collective { kind: Collective::ReduceScatter { dim: cut, groups }, .. }
+            | Op::Collective { kind: Collective::AllToAll { from: cut, groups, .. }, .. }
+                if *cut == dim =>
+            {
+                *groups /= self.typing.parts;
+            }
+            _ => {}
+        }
     }
 
     /// A count over the step is one over all ranks that split the inputs.

@@ -27,7 +27,7 @@ pub fn apply(graph: &Graph, node: &Node, typing: &Typing, sliceable: &[bool], on
     match &node.op {
         Op::StepSum => Ok(rule.all(Replicated)),
         Op::Collective { kind, .. } => rule.collective(*kind),
-        Op::Part { .. } => Ok(rule.part()),
+        Op::Part { dim, groups, .. } => rule.part(*dim, *groups),
         Op::Border { .. } => rule.linear(),
         Op::Sync { sync } => rule.sync(*sync),
         Op::Vjp { .. } => rule.opaque(),
@@ -224,15 +224,21 @@ impl Rule<'_> {
     }
 
     /// Micro-batches divide a rank's rows of an input further; to other axes a piece is as the whole.
-    fn part(&self) -> Outcome {
+    fn part(&self, dim: usize, groups: i64) -> Verdict {
         match self.on.axis {
-            None if is_rows_of_input(self.graph, self.node) => self.all(Split { dim: 0, groups: 1 }),
-            _ => match (self.layout("self"), &self.node.op) {
-                (Split { dim, groups }, Op::Part { dim: cut, parts, .. }) if dim == *cut => {
-                    self.all(Split { dim, groups: groups / parts })
-                }
-                (layout, _) => self.all(layout),
+            None if is_rows_of_input(self.graph, self.node) => Ok(self.all(Split { dim: 0, groups: 1 })),
+            _ => self.inner(dim, groups),
+        }
+    }
+
+    /// Pieces of an inner axis, whose partition the graph has seen already: of the same dimension they nest in this one's.
+    fn inner(&self, cut: usize, groups: i64) -> Verdict {
+        match self.layout("self") {
+            Split { dim, groups: own } if dim == cut => match groups % own.saturating_mul(self.typing.parts) {
+                0 => Ok(self.all(Split { dim, groups: own })),
+                _ => Err(refuse("pieces of one dimension do not nest")),
             },
+            layout => Ok(self.all(layout)),
         }
     }
 
@@ -258,10 +264,15 @@ impl Rule<'_> {
         }
     }
 
-    /// Of an axis that another one's partition has seen already.
+    /// Of an inner axis: the identity, but for the largest of summands.
     fn collective(&self, kind: Collective) -> Verdict {
         match (kind, self.layout("self")) {
             (Collective::AllReduceMax, Partial) => Err(refuse("the largest of partial sums is not that of the sums")),
+            (Collective::AllGather { dim, groups } | Collective::ReduceScatter { dim, groups }, _) => {
+                self.inner(dim, groups)
+            }
+            (Collective::AllToAll { to, .. }, Split { dim, .. }) if dim == to => self.inner(to, 1),
+            (Collective::AllToAll { from, groups, .. }, _) => self.inner(from, groups),
             (_, layout) => Ok(self.all(layout)),
         }
     }

@@ -30,7 +30,8 @@ pub fn layouts(model: &Model, joint: &Joint, effects: &Effects, syncs: &[(usize,
     (0..effects.axes.len()).filter_map(|axis| mesh.infer(axis).ok()).collect()
 }
 
-/// The joint graph of one rank, partitioned axis by axis, and how its dropout sites lie in the whole.
+/// The joint graph of one rank, partitioned axis by axis, and how its dropout sites lie in the whole. Inner axes come first:
+/// an outer one's pieces are as many groups of what is left, while an inner one's would be fewer.
 pub fn local(
     model: &Model,
     joint: &Joint,
@@ -43,7 +44,7 @@ pub fn local(
         placements.insert(site, Placement { global_shape: joint.graph.ty(v).shape.clone(), splits: Vec::new() });
     }
     let mut joint = joint.clone();
-    for (axis, coordinate) in coordinates.iter().enumerate() {
+    for (axis, coordinate) in coordinates.iter().enumerate().rev() {
         let mesh = Mesh { model, effects, meshed: Meshed { joint, syncs: syncs.to_vec() } };
         let Ok(typing) = mesh.infer(axis) else { return (mesh.meshed.joint, placements) };
         joint = mesh.meshed.joint;
@@ -74,10 +75,10 @@ fn dropouts(graph: &Graph) -> BTreeMap<u32, ValueId> {
     found
 }
 
-/// How a rank's boxes of the sharded parameters lie in the whole: an axis and a split each, outermost axis first.
+/// How a rank's boxes of the sharded parameters lie in the whole: an axis and a split each, innermost axis first.
 pub fn boxes(effects: &Effects, coordinates: &[i64]) -> BTreeMap<ParameterId, Vec<(usize, Split)>> {
     let mut shards: Vec<&Shard> = effects.shards.iter().collect();
-    shards.sort_by_key(|s| s.axis);
+    shards.sort_by_key(|s| std::cmp::Reverse(s.axis));
     let mut boxes: BTreeMap<ParameterId, Vec<(usize, Split)>> = BTreeMap::new();
     for s in shards {
         let (parts, part) = (effects.axes[s.axis].size, Part::Rank(coordinates[s.axis]));
