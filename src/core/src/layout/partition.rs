@@ -71,6 +71,8 @@ impl Local<'_> {
         };
         let mut op = node.op.clone();
         match (&node.op, self.here) {
+            // Of a part there may be one element where the whole has more: it would be squeezed.
+            (Op::Aten(name), _) if name == "squeeze.dim" => self.reshape(node, &mut op, &mut args),
             (Op::Aten(name), _) => self.resize(name, node, &mut args),
             (Op::Sync { sync }, Here::Rank { axis, syncs, .. }) => op = self.collective(*sync, axis, syncs, node),
             (Op::StepSum, Here::Rank { axis, .. }) => self.reduce_count(axis, node, &mut args),
@@ -98,6 +100,13 @@ impl Local<'_> {
                 self.map.insert(*old, new);
             }
         }
+    }
+
+    fn reshape(&self, node: &Node, op: &mut Op, args: &mut Vec<(String, Arg)>) {
+        let Some(Some(out)) = node.outs.first() else { return };
+        *op = Op::Aten("reshape".to_owned());
+        args.retain(|(name, _)| name == "self");
+        args.push(arg("shape", self.local_type(*out).shape));
     }
 
     /// Sizes in arguments, and borders of slices along the split dimension, which lie on borders of the parts.

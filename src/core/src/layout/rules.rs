@@ -637,7 +637,7 @@ impl Rule<'_> {
     ) -> Verdict {
         let mut outcome = self.all(letters.result(split));
         if let (Some(dim), Some(v)) = (at, self.node.tensor(other))
-            && self.graph.ty(v).shape[dim] != 1
+            && (split.0 == CONTRACTED || self.graph.ty(v).shape[dim] != 1)
         {
             outcome.slices.push(self.sliced(v, Split { dim, groups: split.1 })?);
         }
@@ -662,13 +662,17 @@ impl Rule<'_> {
             // x [batch…, in] · w [out, in]
             let mut left: Vec<char> = ('a'..).take(ra - 1).collect();
             let mut out = left.clone();
-            left.push('k');
+            left.push(CONTRACTED);
             out.push('z');
-            return Letters { a: left, b: vec!['z', 'k'], out };
+            return Letters { a: left, b: vec!['z', CONTRACTED], out };
         }
         let batch: Vec<char> = ('a'..).take(ra.max(rb) - 2).collect();
         let with = |rank: usize, last: [char; 2]| [&batch[batch.len() - (rank - 2)..], &last].concat();
-        Letters { a: with(ra, ['m', 'k']), b: with(rb, ['k', 'z']), out: [&batch[..], &['m', 'z']].concat() }
+        Letters {
+            a: with(ra, ['m', CONTRACTED]),
+            b: with(rb, [CONTRACTED, 'z']),
+            out: [&batch[..], &['m', 'z']].concat(),
+        }
     }
 
     /// The first normalised dimension.
@@ -723,6 +727,7 @@ impl Rule<'_> {
             Split { dim, groups } if dim <= 1 => {
                 self.evenly("query", "it attends with pieces")?;
                 self.evenly("key", "it attends with pieces")?;
+                self.evenly("attn_mask", "it masks with pieces")?;
                 if let Some(mask) = self.node.tensor("attn_mask") {
                     let shape = &self.graph.ty(mask).shape;
                     let at = (dim + shape.len()).checked_sub(4);
@@ -741,6 +746,9 @@ impl Rule<'_> {
         }
     }
 }
+
+/// The letter that is summed over.
+const CONTRACTED: char = 'k';
 
 /// Index letters of a contraction.
 struct Letters {
