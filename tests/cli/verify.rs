@@ -203,9 +203,10 @@ fn everything_at_once() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("all.slapo");
     let text = format!(
-        "use std.parallel.{{column, row}}\nmodel \"{}\"\ninput {{ batch = 12, seq = 17 }}\nmesh {{ pod = 2, dp = 3, tp = 2 }}\n\
-         schedule main(m: Module) {{\n{GPT2}\nm.data_parallel(over: pod)\nm.accumulate(steps: 2)\nm.transformer.h.*.checkpoint()\n}}\n",
-        root().join("examples/gpt2/gpt2-tiny.pt2").display()
+        "use std.parallel.{{column, row, vocab}}\nmodel \"{}\"\ninput {{ batch = 12, seq = 17 }}\nmesh {{ pod = 2, dp = 3, tp = 2 }}\n\
+         schedule main(m: Module) {{\n{GPT2}\n{}\nm.data_parallel(over: pod)\nm.accumulate(steps: 2)\nm.transformer.h.*.checkpoint()\n}}\n",
+        root().join("examples/gpt2/gpt2-tiny.pt2").display(),
+        VOCABULARY[0].1
     );
     std::fs::write(&path, text).expect("writing the schedule");
     let report = report(&path, &["--clip", "0.3", "--optimizer", "sgd", "--lr", "0.1"]);

@@ -256,10 +256,12 @@ impl Mesh<'_> {
     fn refused(&self, axis: usize, refusal: Refusal) -> LayoutFault {
         let node = &self.meshed.joint.graph.nodes[refusal.node];
         let at = self.place(refusal.node);
-        let schedule = match node.op {
+        let asked = match node.op {
             Op::Sync { sync } => self.effects.syncs.get(sync as usize).filter(|s| s.axis == axis),
             _ => None,
         };
+        // Where sizes would be legal, the sync fits but for the size.
+        let schedule = asked.filter(|_| refusal.legal.is_empty());
         let found = refusal.operands.first().map_or(Layout::Replicated, |(_, layout)| *layout);
         let problem = match schedule {
             Some(sync) => LayoutProblem::Sync { at, sync: sync.sync, found, step: sync.step },
@@ -270,7 +272,8 @@ impl Mesh<'_> {
                 operands: refusal.operands,
             },
         };
-        let mut steps: Vec<u32> = refusal.causes.iter().flat_map(|cause| self.steps(axis, *cause)).collect();
+        let causes = refusal.causes.iter().flat_map(|cause| self.steps(axis, *cause));
+        let mut steps: Vec<u32> = asked.map(|s| s.step).into_iter().chain(causes).collect();
         steps.dedup();
         let origin = refusal.origin.map(|node| self.place(node));
         LayoutFault { axis, problem, origin, steps, legal: refusal.legal }
