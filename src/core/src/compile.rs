@@ -283,7 +283,7 @@ pub fn compile(
             let (local, placements) = micro_batched(&joint, micro_batches)?;
             lower::lower(model, &local, &target(effects, options, &joint.graph, placements))
         }
-        _ => rank_program(model, &joint, &syncs, &layouts, effects, options, 0)?,
+        _ => rank_program(model, &joint, &syncs, effects, options, 0)?,
     };
     Ok(Compiled { bound, joint, layouts, syncs, asked, choices, merged, conversions, program })
 }
@@ -340,7 +340,7 @@ pub fn programs(
     (0..world(effects))
         .map(|rank| {
             let Compiled { joint, syncs, layouts, .. } = compiled;
-            rank_program(model, joint, syncs, layouts, effects, options, rank)
+            rank_program(model, joint, syncs, effects, options, rank)
         })
         .collect()
 }
@@ -353,7 +353,6 @@ fn rank_program(
     model: &Model,
     joint: &Joint,
     syncs: &[(usize, Sync)],
-    layouts: &[Typing],
     effects: &Effects,
     options: &Options,
     rank: i64,
@@ -364,7 +363,7 @@ fn rank_program(
         coordinates.insert(0, rest % axis.size);
         rest /= axis.size;
     }
-    let (local, mut placements) = mesh::local(model, joint, effects, syncs, layouts, &coordinates);
+    let (local, mut placements) = mesh::local(model, joint, effects, syncs, &coordinates);
     let (local, micro) = micro_batched(&local, i64::from(effects.micro_batches))?;
     for (site, placement) in micro {
         placements.entry(site).or_default().splits.extend(placement.splits);

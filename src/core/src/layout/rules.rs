@@ -5,7 +5,7 @@
 
 mod vocabulary;
 
-use super::{Layout, OnAxis, Partial, Refusal, Replicated, Split, Sync, Typing, encloses, view};
+use super::{Layout, OnAxis, Partial, Refusal, Replicated, Split, Sync, Typing, view};
 use crate::ir::ops::{self, Call, wrap};
 use slapo_model::{Arg, Def, Graph, Node, Op, ValueId};
 use slapo_program::Collective;
@@ -27,7 +27,7 @@ pub fn apply(graph: &Graph, node: &Node, typing: &Typing, sliceable: &[bool], on
     match &node.op {
         Op::StepSum => Ok(rule.all(Replicated)),
         Op::Collective { kind, .. } => rule.collective(*kind),
-        Op::Part { .. } => rule.part(),
+        Op::Part { dim, groups, .. } => rule.part(*dim, *groups),
         Op::Border { .. } => rule.linear(),
         Op::Sync { sync } => rule.sync(*sync),
         Op::Vjp { .. } => rule.opaque(),
@@ -234,43 +234,22 @@ impl Rule<'_> {
         }
     }
 
-    /// Micro-batches divide a rank's rows of an input further.
-    fn part(&self) -> Verdict {
-        match (self.on.axis, &self.node.op) {
-            (None, _) if is_rows_of_input(self.graph, self.node) => Ok(self.all(Split { dim: 0, groups: 1 })),
-            (_, Op::Part { dim, groups, .. }) => Ok(self.all(self.converted(self.layout("self"), *dim, *groups)?)),
-            _ => self.linear(),
+    /// Micro-batches divide a rank's rows of an input further; to other axes a piece is as the whole.
+    fn part(&self, dim: usize, groups: i64) -> Verdict {
+        match self.on.axis {
+            None if is_rows_of_input(self.graph, self.node) => Ok(self.all(Split { dim: 0, groups: 1 })),
+            _ => self.inner(dim, groups),
         }
     }
 
-    /// What other axes do changes how this one holds the value where both split one dimension.
-    fn collective(&self, kind: Collective) -> Verdict {
-        let from = self.layout("self");
-        Ok(self.all(match kind {
-            Collective::AllReduceMax if from == Partial => {
-                return Err(refuse("the largest of partial sums is not that of the sums"));
-            }
-            Collective::AllGather { dim, groups } | Collective::ReduceScatter { dim, groups } => {
-                self.converted(from, dim, groups)?
-            }
-            Collective::AllToAll { from: gathered, groups, to } => {
-                self.converted(self.converted(from, gathered, groups)?, to, 1)?
-            }
-            Collective::AllReduce | Collective::AllReduceMax => from,
-        }))
-    }
-
-    /// The layout behind another axis' conversion along `dim`, in `groups`. Pieces inside of the other axis' ones are counted
-    /// in what is there: fewer groups where a piece is taken, more where pieces are put together.
-    fn converted(&self, layout: Layout, dim: usize, groups: i64) -> Result<Layout, Refusal> {
-        let Split { dim: own, groups: inner } = layout else { return Ok(layout) };
-        if own != dim || encloses(inner, self.typing.parts, groups) {
-            return Ok(layout);
-        }
-        let (before, after) = (self.shape("self")[dim], self.out_shape()[dim]);
-        match inner % groups == 0 && (inner * after) % (groups * before) == 0 {
-            true => Ok(Split { dim, groups: inner * after / before }),
-            false => Err(refuse(format!("it takes pieces of dimension {dim}, which is split across them"))),
+    /// Pieces of an inner axis, whose partition the graph has seen already: of the same dimension they lie within this one's.
+    fn inner(&self, cut: usize, groups: i64) -> Verdict {
+        match self.layout("self") {
+            Split { dim, groups: own } if dim == cut => match groups % own.saturating_mul(self.typing.parts) {
+                0 => Ok(self.all(Split { dim, groups: own })),
+                _ => Err(refuse("pieces of one dimension do not nest")),
+            },
+            layout => Ok(self.all(layout)),
         }
     }
 
@@ -283,13 +262,11 @@ impl Rule<'_> {
                     return Err(refuse(format!("`{sync}` takes {}, but the value is {from}", sync.takes())));
                 };
                 let exchanges = matches!(sync.chosen(from), Some(Sync::AllToAll { .. }));
-                if let Split { dim, groups } = to
-                    && (groups != 1 || exchanges)
-                {
-                    self.even(self.out_shape(), dim, groups, "it takes pieces")?;
-                }
-                if exchanges {
-                    self.evenly("self", "it exchanges pieces")?;
+                for (layout, shape) in [(from, self.shape("self")), (to, self.out_shape())] {
+                    match layout {
+                        Split { dim, groups } if exchanges || groups != 1 => self.divides(shape, dim, groups)?,
+                        _ => {}
+                    }
                 }
                 Ok(self.all(to))
             }
@@ -297,16 +274,33 @@ impl Rule<'_> {
         }
     }
 
+    /// Of an inner axis: the identity, but for the largest of summands.
+    fn collective(&self, kind: Collective) -> Verdict {
+        match (kind, self.layout("self")) {
+            (Collective::AllReduceMax, Partial) => Err(refuse("the largest of partial sums is not that of the sums")),
+            (Collective::AllGather { dim, groups } | Collective::ReduceScatter { dim, groups }, _) => {
+                self.inner(dim, groups)
+            }
+            (Collective::AllToAll { to, .. }, Split { dim, .. }) if dim == to => self.inner(to, 1),
+            (Collective::AllToAll { from, groups, .. }, _) => self.inner(from, groups),
+            (_, layout) => Ok(self.all(layout)),
+        }
+    }
+
+    /// Refuses pieces of different sizes, with the sizes of the axis that would do.
+    fn divides(&self, shape: &[i64], dim: usize, groups: i64) -> Result<(), Refusal> {
+        let fits = |parts: &i64| shape[dim] % groups.saturating_mul(*parts) == 0;
+        let legal = (1..=shape[dim]).filter(fits).collect();
+        self.even(shape, dim, groups, "it moves pieces").map_err(|refusal| Refusal { legal, ..refusal })
+    }
+
     /// Refuses a split dimension that does not divide into equal pieces, where `what` needs them.
     fn even(&self, shape: &[i64], dim: usize, groups: i64, what: &str) -> Result<(), Refusal> {
-        let (size, parts) = (shape.get(dim).copied().unwrap_or(1), self.typing.parts);
-        let fits = |parts: i64| size % groups.saturating_mul(parts) == 0;
-        if fits(parts) {
-            return Ok(());
+        let (size, parts) = (shape[dim], self.typing.parts);
+        match size % groups.saturating_mul(parts) {
+            0 => Ok(()),
+            _ => Err(refuse(format!("{what} of dimension {dim} of size {size}, which {parts} parts hold unevenly"))),
         }
-        let reason = format!("{what} of dimension {dim} of size {size}, which {parts} parts hold unevenly");
-        let legal = (1..=size).filter(|parts| fits(*parts)).collect();
-        Err(Refusal { legal, ..refuse(reason) })
     }
 
     /// As [`Rule::even`], of the operand of that name.
@@ -660,7 +654,7 @@ impl Rule<'_> {
     ) -> Verdict {
         let mut outcome = self.all(letters.result(split));
         if let (Some(dim), Some(v)) = (at, self.node.tensor(other))
-            && self.graph.ty(v).shape[dim] != 1
+            && (split.0 == CONTRACTED || self.graph.ty(v).shape[dim] != 1)
         {
             outcome.slices.push(self.sliced(v, Split { dim, groups: split.1 })?);
         }
@@ -685,13 +679,17 @@ impl Rule<'_> {
             // x [batch…, in] · w [out, in]
             let mut left: Vec<char> = ('a'..).take(ra - 1).collect();
             let mut out = left.clone();
-            left.push('k');
+            left.push(CONTRACTED);
             out.push('z');
-            return Letters { a: left, b: vec!['z', 'k'], out };
+            return Letters { a: left, b: vec!['z', CONTRACTED], out };
         }
         let batch: Vec<char> = ('a'..).take(ra.max(rb) - 2).collect();
         let with = |rank: usize, last: [char; 2]| [&batch[batch.len() - (rank - 2)..], &last].concat();
-        Letters { a: with(ra, ['m', 'k']), b: with(rb, ['k', 'z']), out: [&batch[..], &['m', 'z']].concat() }
+        Letters {
+            a: with(ra, ['m', CONTRACTED]),
+            b: with(rb, [CONTRACTED, 'z']),
+            out: [&batch[..], &['m', 'z']].concat(),
+        }
     }
 
     /// The first normalised dimension.
@@ -755,6 +753,7 @@ impl Rule<'_> {
             Split { dim, groups } if dim <= 1 => {
                 self.evenly("query", "it attends with pieces")?;
                 self.evenly("key", "it attends with pieces")?;
+                self.evenly("attn_mask", "it masks with pieces")?;
                 if let Some(mask) = self.node.tensor("attn_mask") {
                     let shape = &self.graph.ty(mask).shape;
                     let at = (dim + shape.len()).checked_sub(4);
@@ -777,11 +776,13 @@ impl Rule<'_> {
 /// What an index letter of a contraction stands for.
 fn part(letter: char) -> &'static str {
     match letter {
-        'k' => "the features that are summed over",
+        CONTRACTED => "the features that are summed over",
         'z' => "the features of the result",
         _ => "the rows",
     }
 }
+/// The letter that is summed over.
+const CONTRACTED: char = 'k';
 
 /// Index letters of a contraction.
 struct Letters {

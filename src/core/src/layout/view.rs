@@ -109,6 +109,7 @@ mod tests {
         assert_eq!(view(&[24, 11], &[4, 6, 11, 1], 1, 1, 4), Ok(Split { dim: 2, groups: 1 }));
         assert_eq!(view(&[5, 3], &[15], 0, 1, 2), Err(vec![1, 5]));
         assert_eq!(view(&[15], &[5, 3], 0, 1, 2), Err(vec![1, 5]));
+        assert_eq!(view(&[1, 60], &[60], 0, 1, 2), Err(vec![1]));
     }
 
     #[test]

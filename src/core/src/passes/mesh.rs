@@ -47,29 +47,27 @@ pub fn layouts(model: &Model, joint: &Joint, effects: &Effects, syncs: &[(usize,
     (0..effects.axes.len()).filter_map(|axis| mesh.infer(axis).ok()).collect()
 }
 
-/// The joint graph of one rank, partitioned axis by axis, and how its dropout sites lie in the whole. `typings` are those
-/// of [`layouts`].
+/// The joint graph of one rank, partitioned axis by axis, and how its dropout sites lie in the whole. Inner axes come first:
+/// an outer one's pieces are as many groups of what is left, while an inner one's would be fewer.
 pub fn local(
     model: &Model,
     joint: &Joint,
     effects: &Effects,
     syncs: &[(usize, Sync)],
-    typings: &[Typing],
     coordinates: &[i64],
 ) -> (Joint, BTreeMap<u32, Placement>) {
     let mut placements: BTreeMap<u32, Placement> = BTreeMap::new();
     for (site, v) in dropouts(&joint.graph) {
         placements.insert(site, Placement { global_shape: joint.graph.ty(v).shape.clone(), splits: Vec::new() });
     }
-    let syncs = within_outer(&joint.graph, syncs, typings);
     let mut joint = joint.clone();
-    for (axis, coordinate) in coordinates.iter().enumerate() {
+    for (axis, coordinate) in coordinates.iter().enumerate().rev() {
         if effects.axes[axis].size == 1 {
-            drop_syncs(&mut joint.graph, &syncs, axis);
+            drop_syncs(&mut joint.graph, syncs, axis);
             continue;
         }
-        let mesh = Mesh { model, effects, joint, syncs: syncs.clone() };
-        let Ok(typing) = mesh.infer_within(axis) else { return (mesh.joint, placements) };
+        let mesh = Mesh { model, effects, joint, syncs: syncs.to_vec() };
+        let Ok(typing) = mesh.infer(axis) else { return (mesh.joint, placements) };
         joint = mesh.joint;
         for (site, v) in dropouts(&joint.graph) {
             if let Layout::Split { dim, groups } = typing.of(v) {
@@ -77,7 +75,7 @@ pub fn local(
                 placements.entry(site).or_default().splits.push(split);
             }
         }
-        let here = Here::Rank { axis, coordinate: *coordinate, syncs: &syncs };
+        let here = Here::Rank { axis, coordinate: *coordinate, syncs };
         let (graph, forward) = layout::partition(&joint.graph, &typing, joint.forward, here);
         let mutations = graph.outputs[1..=joint.mutations.len()].to_vec();
         let values = &graph.outputs[1 + mutations.len()..];
@@ -85,27 +83,6 @@ pub fn local(
         joint = Joint { forward, mutations, gradients, graph, rerun: joint.rerun };
     }
     (joint, placements)
-}
-
-/// Syncs with the groups of the pieces that the axes in front have left: what lies inside these counts fewer.
-fn within_outer(graph: &Graph, syncs: &[(usize, Sync)], typings: &[Typing]) -> Vec<(usize, Sync)> {
-    let mut within = syncs.to_vec();
-    for node in &graph.nodes {
-        let (Op::Sync { sync }, Some(Some(out))) = (&node.op, node.outs.first()) else { continue };
-        let (axis, kind) = &mut within[*sync as usize];
-        let (Sync::ReduceScatter { dim, groups } | Sync::Slice { dim, groups }) = kind else { continue };
-        // Copies that recomputation made have the number of their original, and its layouts.
-        let (_, Sync::ReduceScatter { groups: whole, .. } | Sync::Slice { groups: whole, .. }) = syncs[*sync as usize]
-        else {
-            continue;
-        };
-        let outer = typings.iter().take(*axis).filter(|typing| match typing.of(*out) {
-            Layout::Split { dim: own, groups: outer } => own == *dim && layout::encloses(outer, typing.parts, whole),
-            _ => false,
-        });
-        *groups = whole / outer.map(|typing| typing.parts).product::<i64>();
-    }
-    within
 }
 
 /// An axis of one rank has nothing to convert.
@@ -128,23 +105,17 @@ fn dropouts(graph: &Graph) -> BTreeMap<u32, ValueId> {
     found
 }
 
-/// How a rank's boxes of the sharded parameters lie in the whole: an axis and a split each, outermost axis first.
+/// How a rank's boxes of the sharded parameters lie in the whole: an axis and a split each, innermost axis first.
 pub fn boxes(effects: &Effects, coordinates: &[i64]) -> BTreeMap<ParameterId, Vec<(usize, Split)>> {
     let mut shards: Vec<&Shard> = effects.shards.iter().collect();
-    shards.sort_by_key(|s| s.axis);
+    shards.sort_by_key(|s| std::cmp::Reverse(s.axis));
     let mut boxes: BTreeMap<ParameterId, Vec<(usize, Split)>> = BTreeMap::new();
     for s in shards {
         let (parts, part) = (effects.axes[s.axis].size, Part::Rank(coordinates[s.axis]));
-        let split = Split { dim: s.dim, groups: groups_within(effects, s), parts, part };
+        let split = Split { dim: s.dim, groups: s.groups, parts, part };
         boxes.entry(s.parameter).or_default().push((s.axis, split));
     }
     boxes
-}
-
-/// The groups of a shard in the box that the axes in front leave of the parameter.
-fn groups_within(effects: &Effects, shard: &Shard) -> i64 {
-    let same = |s: &&Shard| s.parameter == shard.parameter && s.dim == shard.dim && s.axis < shard.axis;
-    shard.groups / effects.shards.iter().filter(same).map(|s| effects.axes[s.axis].size).product::<i64>()
 }
 
 fn is_idle(effects: &Effects) -> bool {
@@ -205,25 +176,13 @@ struct Mesh<'a> {
 
 impl Mesh<'_> {
     fn infer(&self, axis: usize) -> Result<Typing, Vec<Refusal>> {
-        self.infer_with(axis, |shard| shard.groups)
-    }
-
-    /// On a graph that is partitioned on the axes in front.
-    fn infer_within(&self, axis: usize) -> Result<Typing, Vec<Refusal>> {
-        self.infer_with(axis, |shard| groups_within(self.effects, shard))
-    }
-
-    fn infer_with(&self, axis: usize, groups_of: impl Fn(&Shard) -> i64) -> Result<Typing, Vec<Refusal>> {
         let on = OnAxis { parts: self.effects.axes[axis].size, axis: Some(axis), syncs: &self.syncs };
         // Of several axes that split the batch, each divides what the outer ones leave.
         let outer = self.effects.data_parallel.iter().filter(|dp| dp.axis < axis);
         let groups = outer.map(|dp| self.effects.axes[dp.axis].size).product();
         let data_parallel = self.data_parallel(axis).is_some();
         layout::infer_on(&self.joint.graph, on, |def| match def {
-            Def::Parameter(p) => match self.shard(p, axis) {
-                Some(shard) => Layout::Split { dim: shard.dim, groups: groups_of(shard) },
-                None => Layout::Replicated,
-            },
+            Def::Parameter(p) => self.held(p, axis),
             Def::Input(_) if data_parallel => Layout::Split { dim: 0, groups },
             _ => Layout::Replicated,
         })
@@ -357,10 +316,12 @@ impl Mesh<'_> {
     fn refused(&self, axis: usize, refusal: Refusal) -> LayoutFault {
         let node = &self.joint.graph.nodes[refusal.node];
         let at = self.place(refusal.node);
-        let schedule = match node.op {
+        let asked = match node.op {
             Op::Sync { sync } => self.effects.syncs.get(sync as usize).filter(|s| s.axis == axis),
             _ => None,
         };
+        // Where sizes would be legal, the sync fits but for the size.
+        let schedule = asked.filter(|_| refusal.legal.is_empty());
         let found = refusal.operands.first().map_or(Layout::Replicated, |(_, layout)| *layout);
         let read = node.tensor("self").map_or(&[][..], |v| &self.joint.graph.ty(v).shape);
         let problem = match schedule {
@@ -380,7 +341,8 @@ impl Mesh<'_> {
                 },
             },
         };
-        let mut steps: Vec<u32> = refusal.causes.iter().flat_map(|cause| self.steps(axis, *cause)).collect();
+        let causes = refusal.causes.iter().flat_map(|cause| self.steps(axis, *cause));
+        let mut steps: Vec<u32> = asked.map(|s| s.step).into_iter().chain(causes).collect();
         steps.dedup();
         let origin = refusal.origin.map(|node| self.place(node));
         LayoutFault { axis, problem, origin, steps, legal: refusal.legal }
