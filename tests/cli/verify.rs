@@ -85,7 +85,7 @@ const MODELS: [(&str, &str, &str, i64); 4] = [
 fn tensor_and_data_parallelism_compute_what_the_model_computes() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for (model, body, checkpoint, most) in MODELS {
-        let meshes = [(1, 2), (1, 4), (3, 1), (2, 2), (3, most)];
+        let meshes = [(1, 2), (1, 4), (2, 1), (3, 1), (2, 2), (3, most)];
         for (dp, tp) in meshes.into_iter().filter(|(_, tp)| *tp <= most) {
             for body in [body.to_owned(), format!("{body}\n{checkpoint}")] {
                 let schedule = written(folder.path(), model, dp, tp, &body);
