@@ -5,6 +5,7 @@
 //! operator run on the parts, and the result is held as stated. Micro-batches of one rank are such an axis; their
 //! collectives are accumulations over time.
 
+mod guess;
 mod partition;
 mod rules;
 mod view;
@@ -160,6 +161,23 @@ pub fn infer(graph: &Graph, parts: i64, leaf: impl Fn(Def) -> Layout) -> Result<
 /// One mistake gives one refusal: what reads a refused node's results is not reported again, and of several nodes that
 /// meet the same partial sum only the first is.
 pub fn infer_on(graph: &Graph, on: OnAxis, leaf: impl Fn(Def) -> Layout) -> Result<Typing, Vec<Refusal>> {
+    infer_or(graph, on, leaf, |_, _, _| None)
+}
+
+/// As [`infer_on`], but a refused node goes on as what its parts would literally compute, where that has a layout: for
+/// tests that run what the rules refuse.
+#[doc(hidden)]
+pub fn guess_on(graph: &Graph, on: OnAxis, leaf: impl Fn(Def) -> Layout) -> Result<Typing, Vec<Refusal>> {
+    infer_or(graph, on, leaf, |node, typing, sliceable| guess::outcome(graph, node, typing, sliceable, on))
+}
+
+/// `otherwise` may decide about a node that the rules refuse.
+fn infer_or(
+    graph: &Graph,
+    on: OnAxis,
+    leaf: impl Fn(Def) -> Layout,
+    otherwise: impl Fn(&Node, &Typing, &[bool]) -> Option<rules::Outcome>,
+) -> Result<Typing, Vec<Refusal>> {
     let n = graph.values.len();
     let mut typing = Typing {
         parts: on.parts,
@@ -183,7 +201,8 @@ pub fn infer_on(graph: &Graph, on: OnAxis, leaf: impl Fn(Def) -> Layout) -> Resu
             node.outs.iter().flatten().for_each(|v| broken[v.0 as usize] = true);
             continue;
         }
-        match rules::apply(graph, node, &typing, &sliceable, on) {
+        let verdict = rules::apply(graph, node, &typing, &sliceable, on);
+        match verdict.or_else(|refusal| otherwise(node, &typing, &sliceable).ok_or(refusal)) {
             Ok(outcome) => typing.keep(i, node, outcome),
             Err(mut refusal) => {
                 refusal.node = i;

@@ -13,39 +13,65 @@ use slapo_program::{Part, Placement, Split};
 use std::collections::BTreeMap;
 
 /// A joint graph with the syncs of the mesh in it.
+#[derive(Clone)]
 pub struct Meshed {
     pub joint: Joint,
     /// What its [`Op::Sync`] nodes number: the axis, and what is done on it.
     pub syncs: Vec<(usize, Sync)>,
 }
 
-/// The layouts of a graph that [`reduced`] has accepted, one per axis; none where the schedule asks nothing of the mesh.
-/// Recomputation between the two changes nothing: it copies nodes.
-pub fn layouts(model: &Model, joint: &Joint, effects: &Effects, syncs: &[(usize, Sync)]) -> Vec<Typing> {
-    if is_idle(effects) {
-        return Vec::new();
-    }
-    let meshed = Meshed { joint: joint.clone(), syncs: syncs.to_vec() };
-    let mesh = Mesh { model, effects, meshed };
-    (0..effects.axes.len()).filter_map(|axis| mesh.infer(axis).ok()).collect()
+/// Whether a schedule is held to its layouts. Everything but [`Check::Held`] is for tests that run what the check refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Check {
+    Held,
+    /// Go on with guesses, without one of the reductions that `data_parallel` brings.
+    Bypassed {
+        without: Option<End>,
+    },
 }
 
-/// The joint graph of one rank, partitioned axis by axis, and how its dropout sites lie in the whole.
+/// What `data_parallel` reduces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    Loss,
+    Gradient(ParameterId),
+}
+
+/// The layouts of a graph that [`reduced`] has accepted, one per axis; none where the schedule asks nothing of the mesh.
+/// Recomputation between the two changes nothing: it copies nodes.
+pub fn layouts(
+    model: &Model,
+    meshed: &Meshed,
+    effects: &Effects,
+    check: Check,
+) -> Result<Vec<Typing>, Vec<LayoutFault>> {
+    if is_idle(effects) {
+        return Ok(Vec::new());
+    }
+    let mesh = Mesh { model, effects, check, meshed: meshed.clone() };
+    (0..effects.axes.len()).map(|axis| mesh.typed(axis)).collect()
+}
+
+/// The joint graph of one rank, partitioned axis by axis, and how its dropout sites lie in the whole; `layouts` are those
+/// of the whole.
 pub fn local(
     model: &Model,
-    joint: &Joint,
+    meshed: &Meshed,
     effects: &Effects,
-    syncs: &[(usize, Sync)],
+    layouts: &[Typing],
+    check: Check,
     coordinates: &[i64],
-) -> (Joint, BTreeMap<u32, Placement>) {
+) -> Result<(Joint, BTreeMap<u32, Placement>), Vec<LayoutFault>> {
+    let mut joint = meshed.joint.clone();
     let mut placements: BTreeMap<u32, Placement> = BTreeMap::new();
     for (site, v) in dropouts(&joint.graph) {
         placements.insert(site, Placement { global_shape: joint.graph.ty(v).shape.clone(), splits: Vec::new() });
     }
-    let mut joint = joint.clone();
-    for (axis, coordinate) in coordinates.iter().enumerate() {
-        let mesh = Mesh { model, effects, meshed: Meshed { joint, syncs: syncs.to_vec() } };
-        let Ok(typing) = mesh.infer(axis) else { return (mesh.meshed.joint, placements) };
+    let effects = &Effects { shards: nested(effects), ..effects.clone() };
+    let syncs = &nested_syncs(meshed, layouts);
+    for ((axis, coordinate), whole) in coordinates.iter().enumerate().zip(layouts) {
+        let mesh = Mesh { model, effects, check, meshed: Meshed { joint, syncs: syncs.clone() } };
+        let typing = if axis == 0 { whole.clone() } else { mesh.typed(axis)? };
         joint = mesh.meshed.joint;
         for (site, v) in dropouts(&joint.graph) {
             if let Layout::Split { dim, groups } = typing.of(v) {
@@ -60,7 +86,40 @@ pub fn local(
         let gradients = joint.gradients.iter().zip(values).map(|((p, _), v)| (*p, *v)).collect();
         joint = Joint { forward, mutations, gradients, graph, rerun: joint.rerun };
     }
-    (joint, placements)
+    Ok((joint, placements))
+}
+
+/// The shards with the groups of a rank's own piece: of those of the whole, what the axes before leave.
+fn nested(effects: &Effects) -> Vec<Shard> {
+    let within = |shard: &Shard| {
+        let outer = effects.shards.iter().filter(|o| {
+            o.parameter == shard.parameter && o.dim == shard.dim && o.axis < shard.axis && o.groups < shard.groups
+        });
+        let parts: i64 = outer.map(|o| effects.axes[o.axis].size).product();
+        Shard { groups: (shard.groups / parts).max(1), ..shard.clone() }
+    };
+    effects.shards.iter().map(within).collect()
+}
+
+/// As [`nested`], for syncs that split a dimension which the axes before theirs split too.
+fn nested_syncs(meshed: &Meshed, layouts: &[Typing]) -> Vec<(usize, Sync)> {
+    let mut syncs = meshed.syncs.clone();
+    for node in &meshed.joint.graph.nodes {
+        let (Op::Sync { sync }, Some(Some(out))) = (&node.op, node.outs.first()) else { continue };
+        let (axis, whole) = meshed.syncs[*sync as usize];
+        let within = |dim: usize, groups: i64| {
+            let outer = layouts.iter().take(axis).filter(
+                |typing| matches!(typing.of(*out), Layout::Split { dim: d, groups: g } if d == dim && g < groups),
+            );
+            (groups / outer.map(|typing| typing.parts).product::<i64>()).max(1)
+        };
+        syncs[*sync as usize].1 = match whole {
+            Sync::ReduceScatter { dim, groups } => Sync::ReduceScatter { dim, groups: within(dim, groups) },
+            Sync::Slice { dim, groups } => Sync::Slice { dim, groups: within(dim, groups) },
+            other => other,
+        };
+    }
+    syncs
 }
 
 /// Sites with what they drop out of, the forward ones first.
@@ -76,7 +135,7 @@ fn dropouts(graph: &Graph) -> BTreeMap<u32, ValueId> {
 
 /// How a rank's boxes of the sharded parameters lie in the whole: an axis and a split each, outermost axis first.
 pub fn boxes(effects: &Effects, coordinates: &[i64]) -> BTreeMap<ParameterId, Vec<(usize, Split)>> {
-    let mut shards: Vec<&Shard> = effects.shards.iter().collect();
+    let mut shards = nested(effects);
     shards.sort_by_key(|s| s.axis);
     let mut boxes: BTreeMap<ParameterId, Vec<(usize, Split)>> = BTreeMap::new();
     for s in shards {
@@ -91,31 +150,28 @@ fn is_idle(effects: &Effects) -> bool {
     effects.shards.is_empty() && effects.syncs.is_empty() && effects.data_parallel.is_empty()
 }
 
-/// Types `joint` on every axis and puts in the reductions that `data_parallel` brings.
-pub fn reduced(model: &Model, joint: Joint, effects: &Effects) -> Result<Meshed, Vec<LayoutFault>> {
+/// Types `joint` on every axis and puts in the reductions that `data_parallel` brings; with what does not fit.
+pub fn reduced(model: &Model, joint: Joint, effects: &Effects, check: Check) -> (Meshed, Vec<LayoutFault>) {
     let syncs: Vec<(usize, Sync)> = effects.syncs.iter().map(|s| (s.axis, s.sync)).collect();
+    let mut mesh = Mesh { model, effects, check, meshed: Meshed { joint, syncs } };
     if is_idle(effects) {
-        return Ok(Meshed { joint, syncs });
+        return (mesh.meshed, Vec::new());
     }
     let uneven = uneven(model, effects);
     if !uneven.is_empty() {
-        return Err(uneven);
+        return (mesh.meshed, uneven);
     }
-    let mut mesh = Mesh { model, effects, meshed: Meshed { joint, syncs } };
     mesh.sync_parameter_gradients();
     let mut faults = Vec::new();
     for axis in 0..effects.axes.len() {
         faults.extend(mesh.axis(axis));
     }
-    if !faults.is_empty() {
-        return Err(faults);
+    if faults.is_empty() {
+        // Reductions that one axis brought are nodes that the others have not seen.
+        let typings: Vec<Typing> = (0..effects.axes.len()).filter_map(|axis| mesh.infer(axis).ok()).collect();
+        faults.extend(mesh.nesting(&typings));
     }
-    // Reductions that one axis brought are nodes that the others have not seen.
-    let typings: Vec<Typing> = (0..effects.axes.len()).filter_map(|axis| mesh.infer(axis).ok()).collect();
-    match mesh.nesting(&typings) {
-        Some(fault) => Err(vec![fault]),
-        None => Ok(mesh.meshed),
-    }
+    (mesh.meshed, faults)
 }
 
 /// Shards whose dimension does not divide.
@@ -138,21 +194,38 @@ fn uneven(model: &Model, effects: &Effects) -> Vec<LayoutFault> {
 struct Mesh<'a> {
     model: &'a Model,
     effects: &'a Effects,
+    check: Check,
     meshed: Meshed,
 }
 
 impl Mesh<'_> {
     fn infer(&self, axis: usize) -> Result<Typing, Vec<Refusal>> {
+        let (on, leaf) = self.axis_and_leaves(axis);
+        layout::infer_on(&self.meshed.joint.graph, on, leaf)
+    }
+
+    /// The layouts to go on with: guesses where the check is bypassed.
+    fn typed(&self, axis: usize) -> Result<Typing, Vec<LayoutFault>> {
+        let (on, leaf) = self.axis_and_leaves(axis);
+        let typing = match self.check {
+            Check::Held => self.infer(axis),
+            Check::Bypassed { .. } => layout::guess_on(&self.meshed.joint.graph, on, leaf),
+        };
+        typing.map_err(|refusals| refusals.into_iter().map(|r| self.refused(axis, r)).collect())
+    }
+
+    fn axis_and_leaves(&self, axis: usize) -> (OnAxis<'_>, impl Fn(Def) -> Layout) {
         let on = OnAxis { parts: self.effects.axes[axis].size, axis: Some(axis), syncs: &self.meshed.syncs };
         // Of several axes that split the batch, each divides what the outer ones leave.
         let outer = self.effects.data_parallel.iter().filter(|dp| dp.axis < axis);
         let groups = outer.map(|dp| self.effects.axes[dp.axis].size).product();
         let data_parallel = self.data_parallel(axis).is_some();
-        layout::infer_on(&self.meshed.joint.graph, on, |def| match def {
+        let leaf = move |def| match def {
             Def::Parameter(p) => self.held(p, axis),
             Def::Input(_) if data_parallel => Layout::Split { dim: 0, groups },
             _ => Layout::Replicated,
-        })
+        };
+        (on, leaf)
     }
 
     fn data_parallel(&self, axis: usize) -> Option<&DataParallel> {
@@ -195,11 +268,9 @@ impl Mesh<'_> {
 
     /// Types one axis and adds the reductions of `data_parallel`; all faults of the axis.
     fn axis(&mut self, axis: usize) -> Vec<LayoutFault> {
-        let typing = match self.infer(axis) {
-            Ok(typing) => typing,
-            Err(refusals) => return refusals.into_iter().map(|r| self.refused(axis, r)).collect(),
-        };
-        if self.data_parallel(axis).is_some() {
+        if self.data_parallel(axis).is_some()
+            && let Ok(typing) = self.typed(axis)
+        {
             self.reduce_ends(axis, &typing);
         }
         match self.infer(axis) {
@@ -212,6 +283,10 @@ impl Mesh<'_> {
         let first = 1 + self.meshed.joint.mutations.len();
         let ends: Vec<usize> = std::iter::once(0).chain(first..self.meshed.joint.graph.outputs.len()).collect();
         for at in ends {
+            let end = at.checked_sub(first).map_or(End::Loss, |g| End::Gradient(self.meshed.joint.gradients[g].0));
+            if self.check == (Check::Bypassed { without: Some(end) }) {
+                continue;
+            }
             if typing.of(self.meshed.joint.graph.outputs[at]) == Layout::Partial {
                 let number = self.meshed.syncs.len() as u32;
                 self.meshed.syncs.push((axis, Sync::AllReduce));
