@@ -8,11 +8,14 @@ use crate::lower::{self, OptimizerSettings, Target};
 use crate::passes::autodiff::{self, Joint, NoDerivative};
 use crate::passes::borders;
 use crate::passes::canonical::{self, canonicalize};
-use crate::passes::mesh::{self, Check, End, Meshed};
+use crate::passes::mesh::{self, Check, Meshed};
 use crate::passes::recompute::{Region, recompute};
 use slapo_model::{BindError, Def, Graph, InputSizes, Model, ModuleId, Op, ParameterId, ScopeId, bind};
 use slapo_program::{Axis, Part, Placement, Program, Split};
 use std::collections::{BTreeMap, BTreeSet};
+
+#[doc(hidden)]
+pub use crate::passes::mesh::End;
 
 /// What a schedule asks of the compiler, resolved to the model.
 #[derive(Clone, Debug, PartialEq)]

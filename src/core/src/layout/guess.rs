@@ -7,6 +7,10 @@
 use super::rules::{self, Outcome};
 use super::{Layout, OnAxis, Partial, Replicated, Split, Sync, Typing};
 use slapo_model::{Graph, Node, Op};
+use std::ops::RangeInclusive;
+
+/// Numbers of groups that are tried.
+const GROUPS: RangeInclusive<i64> = 1..=16;
 
 /// The outcome of running `node` on operands that its rule refuses, if the parts' tensors have sizes of some layout.
 pub fn outcome(graph: &Graph, node: &Node, typing: &Typing, sliceable: &[bool], on: OnAxis) -> Option<Outcome> {
@@ -31,19 +35,34 @@ fn synced(sync: Sync, from: Layout) -> Option<Layout> {
     }
 }
 
-/// A summand is computed with as if it were the whole; what comes out differs between the parts.
+/// A summand is computed with as if it were the whole; what comes out differs between the parts. Pieces of one size count
+/// as pieces of the same groups.
 fn as_if_whole(graph: &Graph, node: &Node, typing: &Typing, sliceable: &[bool], on: OnAxis) -> Option<Outcome> {
-    let mut whole = typing.clone();
-    let mut differs = false;
-    for v in node.reads() {
-        if typing.of(v) == Partial {
-            whole.values[v.0 as usize] = Replicated;
-            differs = true;
-        }
-    }
-    let mut outcome = rules::apply(graph, node, &whole, sliceable, on).ok()?;
+    let differs = node.reads().any(|v| typing.of(v) == Partial);
+    let mut held = typing.clone();
+    node.reads().filter(|v| typing.of(*v) == Partial).for_each(|v| held.values[v.0 as usize] = Replicated);
+    let mut outcome = rules::apply(graph, node, &held, sliceable, on).ok().or_else(|| {
+        GROUPS.into_iter().find_map(|groups| {
+            let alike = with_groups(graph, node, &held, groups)?;
+            rules::apply(graph, node, &alike, sliceable, on).ok()
+        })
+    })?;
     if differs {
         outcome.results.iter_mut().filter(|layout| **layout == Replicated).for_each(|layout| *layout = Partial);
     }
     Some(outcome)
+}
+
+/// The operands' splits with this number of groups, where it divides them all.
+fn with_groups(graph: &Graph, node: &Node, held: &Typing, groups: i64) -> Option<Typing> {
+    let mut alike = held.clone();
+    for v in node.reads() {
+        if let Split { dim, .. } = held.of(v) {
+            if graph.ty(v).shape[dim] % (groups * held.parts) != 0 {
+                return None;
+            }
+            alike.values[v.0 as usize] = Split { dim, groups };
+        }
+    }
+    Some(alike)
 }

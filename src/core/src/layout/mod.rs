@@ -134,6 +134,13 @@ pub struct OnAxis<'s> {
     pub syncs: &'s [(usize, Sync)],
 }
 
+impl OnAxis<'_> {
+    /// Whether the sync of that number is one of this axis.
+    fn is_over(&self, sync: u32) -> bool {
+        self.syncs.get(sync as usize).is_some_and(|(axis, _)| Some(*axis) == self.axis)
+    }
+}
+
 /// A node that no rule accepts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Refusal {
@@ -203,7 +210,7 @@ fn infer_or(
         }
         let verdict = rules::apply(graph, node, &typing, &sliceable, on);
         match verdict.or_else(|refusal| otherwise(node, &typing, &sliceable).ok_or(refusal)) {
-            Ok(outcome) => typing.keep(i, node, outcome),
+            Ok(outcome) => typing.keep(i, node, outcome, on),
             Err(mut refusal) => {
                 refusal.node = i;
                 refusal.operands = operands(node, &typing);
@@ -221,7 +228,7 @@ fn infer_or(
 }
 
 impl Typing {
-    fn keep(&mut self, i: usize, node: &Node, outcome: rules::Outcome) {
+    fn keep(&mut self, i: usize, node: &Node, outcome: rules::Outcome, on: OnAxis) {
         for (v, layout) in outcome.slices {
             self.slices.insert((i, v), layout);
         }
@@ -230,7 +237,7 @@ impl Typing {
         }
         let inherited = node.reads().find_map(|v| self.origins[v.0 as usize]);
         let cause = match node.op {
-            Op::Sync { sync } => Some(Cause::Sync(sync)),
+            Op::Sync { sync } if on.is_over(sync) => Some(Cause::Sync(sync)),
             _ => node.reads().find_map(|v| self.causes[v.0 as usize]),
         };
         for (out, layout) in node.outs.iter().zip(outcome.results) {

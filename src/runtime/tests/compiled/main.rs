@@ -1,0 +1,5 @@
+//! What the compiler makes of schedules, run rank by rank in this process.
+
+mod harness;
+mod mutants;
+mod mutation;
