@@ -39,12 +39,14 @@ pub struct MeshAxis {
     pub size: i64,
 }
 
-/// `param.shard(dim, over, groups)`: the parameter is stored and used split.
+/// `param.shard(dim, over, groups, uneven)`: the parameter is stored and used split.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shard {
     pub parameter: ParameterId,
     pub dim: usize,
     pub groups: i64,
+    /// Whether the pieces of one group may differ in size.
+    pub uneven: bool,
     pub axis: usize,
     pub step: u32,
 }
@@ -202,7 +204,7 @@ pub fn compile(
     let program = match world(effects) {
         1 => {
             let (local, placements) = micro_batched(&meshed.joint, i64::from(effects.micro_batches))?;
-            lower::lower(model, &local, &target(effects, options, placements))
+            lower::lower(model, &local, &target(effects, options, &meshed.joint.graph, placements))
         }
         _ => Ranks { model, meshed: &meshed, layouts: &layouts, effects, options, check: Check::Held }.program(0)?,
     };
@@ -336,7 +338,7 @@ impl Ranks<'_> {
             mesh: effects.axes.iter().map(|a| Axis { name: a.name.clone(), size: a.size }).collect(),
             boxes: mesh::boxes(effects, &coordinates),
             coordinates,
-            ..target(effects, options, placements)
+            ..target(effects, options, &meshed.joint.graph, placements)
         };
         Ok(lower::lower(model, &local, &target))
     }
@@ -348,16 +350,19 @@ pub fn oracle(model: &Model, compiled: &Compiled, effects: &Effects, options: &O
     let graph = canonical::oracle(model, &compiled.bound, options.model);
     let trained: BTreeSet<ParameterId> = compiled.joint.gradients.iter().map(|(p, _)| *p).collect();
     let effects = Effects { micro_batches: 1, ..effects.clone() };
-    lower::lower_oracle(model, graph, &trained, &target(&effects, options, BTreeMap::new()))
+    let target = target(&effects, options, &graph, BTreeMap::new());
+    lower::lower_oracle(model, graph, &trained, &target)
 }
 
-fn target(effects: &Effects, options: &Options, placements: BTreeMap<u32, Placement>) -> Target {
+/// The target of a single rank; `whole` is the graph over global values.
+fn target(effects: &Effects, options: &Options, whole: &Graph, placements: BTreeMap<u32, Placement>) -> Target {
     Target {
         seed: options.seed,
         micro_batches: effects.micro_batches,
         optimizer: options.optimizer.clone(),
         schedule: options.schedule.clone(),
         placements,
+        limits: lower::limits(whole),
         mesh: Vec::new(),
         coordinates: Vec::new(),
         boxes: BTreeMap::new(),

@@ -47,7 +47,8 @@ impl<'m> Plan<'m> {
     }
 
     fn shard(&mut self, parameter: &str, dim: usize, groups: i64) {
-        let shard = Shard { parameter: self.parameter(parameter), dim, groups, axis: TP, step: self.step() };
+        let parameter = self.parameter(parameter);
+        let shard = Shard { parameter, dim, groups, uneven: false, axis: TP, step: self.step() };
         self.effects.shards.push(shard);
     }
 

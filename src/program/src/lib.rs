@@ -161,7 +161,7 @@ pub struct Placement {
 }
 
 /// Dimension `dim` of global size N seen as `groups × parts × N/(groups·parts)`, of which one index of the middle
-/// factor is here. Where N does not divide, the parts are those of [`piece`].
+/// factor is here. Of one group N need not divide among ranks: their parts are those of [`piece`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Split {
     pub dim: usize,
@@ -176,6 +176,18 @@ pub enum Part {
     Rank(i64),
     /// The running micro-batch's number.
     MicroBatch,
+}
+
+impl Split {
+    /// How many of a dimension's `size` elements are here; `None` where they do not divide, and must.
+    pub fn length(&self, size: i64) -> Option<i64> {
+        let ways = self.groups.checked_mul(self.parts).filter(|n| *n >= 1 && self.parts >= 1)?;
+        match self.part {
+            _ if size % ways == 0 => Some(size / self.parts),
+            Part::Rank(at) if self.groups == 1 && (0..self.parts).contains(&at) => Some(piece(size, self.parts, at).1),
+            _ => None,
+        }
+    }
 }
 
 /// An input of the model. `global` holds the rank's batch of a whole step.
@@ -375,7 +387,21 @@ impl Instr {
 
 #[cfg(test)]
 mod tests {
-    use super::piece;
+    use super::{Part, Split, piece};
+
+    /// Ranks' parts of one group follow [`piece`]; groups and micro-batches divide evenly or not at all.
+    #[test]
+    fn splits_that_need_not_divide() {
+        let split = |groups, parts, part| Split { dim: 0, groups, parts, part };
+        for (at, length) in [(0, 2), (1, 2), (2, 1)] {
+            assert_eq!(split(1, 3, Part::Rank(at)).length(5), Some(length));
+        }
+        assert_eq!(split(2, 3, Part::Rank(2)).length(12), Some(4));
+        assert_eq!(split(2, 3, Part::Rank(2)).length(10), None);
+        assert_eq!(split(1, 3, Part::MicroBatch).length(5), None);
+        assert_eq!(split(1, 3, Part::Rank(3)).length(5), None);
+        assert_eq!(split(0, 3, Part::Rank(0)).length(6), None);
+    }
 
     #[test]
     fn pieces_follow_each_other_and_differ_by_one_at_most() {

@@ -2,9 +2,9 @@
 //!
 //! Checked: ids in range; a local is written once, read only after it was written and before it is freed, in the
 //! order of `step` for every micro-batch; a local is freed once and never while a view of it lives on in an
-//! instruction's arguments; dropout probabilities lie in [0, 1); placements split evenly, and the part that is here
-//! exists; coordinates lie within the mesh, and collectives run over its axes. All faults are reported, not only the
-//! first.
+//! instruction's arguments; dropout probabilities lie in [0, 1); placements split evenly, but for ranks' pieces of one
+//! group, and the part that is here exists; coordinates lie within the mesh, and collectives run over its axes. All
+//! faults are reported, not only the first.
 
 use crate::{Call, Collective, Function, Instr, Op, Part, Placement, Program, Split, Value};
 use std::collections::BTreeMap;
@@ -155,10 +155,9 @@ impl Check<'_> {
     fn placement(&mut self, function: &str, i: Option<usize>, placement: &Placement) {
         let mut shape = placement.global_shape.clone();
         for split in &placement.splits {
-            let ways = split.groups.checked_mul(split.parts).filter(|n| *n >= 1 && split.parts >= 1);
-            match (shape.get_mut(split.dim), ways) {
-                (Some(size), Some(ways)) if *size % ways == 0 => *size /= split.parts,
-                _ => self.fault(function, i, format!("a split of dimension {} is not even", split.dim)),
+            match shape.get_mut(split.dim).and_then(|size| Some((split.length(*size)?, size))) {
+                Some((length, size)) => *size = length,
+                None => self.fault(function, i, format!("a split of dimension {} is not even", split.dim)),
             }
             if let Split { part: Part::Rank(at), parts, .. } = *split
                 && !(0..parts).contains(&at)

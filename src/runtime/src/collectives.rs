@@ -11,8 +11,14 @@ use tch::{TchError, Tensor};
 
 type Result<T> = std::result::Result<T, String>;
 
-/// One result per tensor. All tensors must have one type.
+/// One result per tensor. All tensors must have one type, but for the pieces of one group that [`Collective::AllGather`]
+/// puts together: these may be uneven.
 pub fn collective(kind: Collective, tensors: &[Tensor]) -> Result<Vec<Tensor>> {
+    if let Collective::AllGather { dim, groups: 1 } = kind
+        && !are_alike(tensors)
+    {
+        return copies(uneven(tensors, dim)?, tensors.len());
+    }
     one_type(tensors)?;
     match kind {
         Collective::AllReduce => copies(sum(tensors)?, tensors.len()),
@@ -26,19 +32,26 @@ pub fn collective(kind: Collective, tensors: &[Tensor]) -> Result<Vec<Tensor>> {
     }
 }
 
-/// Index `at` of the middle factor of dimension `dim`. Contiguous, because some kernels expect what they would get from
-/// another operator; so a view only along the first dimension.
+/// What part `at` has of dimension `dim`, of one group unevenly where it does not divide. Contiguous, because some kernels
+/// expect what they would get from another operator; so a view only along the first dimension.
 pub fn piece(whole: &Tensor, dim: usize, groups: i64, parts: i64, at: i64) -> Result<Tensor> {
-    let rest = rest(whole, dim, groups, parts)?;
+    part_of(whole, dim, groups, parts, at)?.f_contiguous().map_err(text)
+}
+
+/// As [`piece`], as a view where strides allow it.
+pub fn part_of(whole: &Tensor, dim: usize, groups: i64, parts: i64, at: i64) -> Result<Tensor> {
     let d = dim as i64;
     let cut = match groups {
-        1 => whole.f_narrow(d, at * rest, rest),
+        1 => {
+            let (offset, length) = slapo_program::piece(size(whole, dim)?, parts, at);
+            whole.f_narrow(d, offset, length)
+        }
         groups => whole
-            .f_unflatten(d, [groups, parts, rest])
+            .f_unflatten(d, [groups, parts, rest(whole, dim, groups, parts)?])
             .and_then(|w| w.f_select(d + 1, at))
             .and_then(|w| w.f_flatten(d, d + 1)),
     };
-    cut.and_then(|piece| piece.f_contiguous()).map_err(text)
+    cut.map_err(text)
 }
 
 /// The inverse of [`piece`]: the whole from all its pieces.
@@ -47,6 +60,17 @@ pub fn gather(pieces: &[Tensor], dim: usize, groups: i64) -> Result<Tensor> {
     let factored: Result<Vec<Tensor>> =
         pieces.iter().map(|piece| piece.f_unflatten(d, [groups, rest(piece, dim, groups, 1)?]).map_err(text)).collect();
     Tensor::f_stack(&factored?, d + 1).and_then(|whole| whole.f_flatten(d, d + 2)).map_err(text)
+}
+
+/// The whole from pieces whose sizes differ along `dim`, as [`slapo_program::piece`] cuts it.
+fn uneven(pieces: &[Tensor], dim: usize) -> Result<Tensor> {
+    let lengths = pieces.iter().map(|piece| size(piece, dim)).collect::<Result<Vec<i64>>>()?;
+    let (total, parts) = (lengths.iter().sum(), lengths.len() as i64);
+    let expected: Vec<i64> = (0..parts).map(|at| slapo_program::piece(total, parts, at).1).collect();
+    if lengths != expected {
+        return Err(format!("ranks bring pieces of {lengths:?} along dimension {dim}, and {total} divides as {expected:?}"));
+    }
+    Tensor::f_cat(pieces, dim as i64).map_err(text)
 }
 
 /// For every index, `body` of every tensor's piece at that index.
@@ -84,12 +108,20 @@ fn copies(tensor: Tensor, count: usize) -> Result<Vec<Tensor>> {
 
 /// Size of the innermost factor of a dimension.
 fn rest(tensor: &Tensor, dim: usize, groups: i64, parts: i64) -> Result<i64> {
-    let shape = tensor.size();
-    let size = *shape.get(dim).ok_or_else(|| format!("{shape:?} has no dimension {dim}"))?;
+    let (shape, size) = (tensor.size(), size(tensor, dim)?);
     match groups.checked_mul(parts) {
         Some(ways) if groups >= 1 && parts >= 1 && size % ways == 0 => Ok(size / ways),
         _ => Err(format!("dimension {dim} of {shape:?} does not divide into {groups} groups of {parts} parts")),
     }
+}
+
+fn size(tensor: &Tensor, dim: usize) -> Result<i64> {
+    let shape = tensor.size();
+    shape.get(dim).copied().ok_or_else(|| format!("{shape:?} has no dimension {dim}"))
+}
+
+fn are_alike(tensors: &[Tensor]) -> bool {
+    tensors.windows(2).all(|pair| pair[0].size() == pair[1].size())
 }
 
 fn one_type(tensors: &[Tensor]) -> Result<()> {
@@ -128,7 +160,8 @@ mod tests {
             assert!(got.is_contiguous() && got.equal(expected), "{got} is not {expected}");
         }
         for (i, tensor) in got.iter().enumerate() {
-            assert!(got[..i].iter().all(|other| other.data_ptr() != tensor.data_ptr()), "shared storage");
+            let shares = |other: &Tensor| tensor.numel() > 0 && other.data_ptr() == tensor.data_ptr();
+            assert!(!got[..i].iter().any(shares), "shared storage");
         }
     }
 
@@ -181,13 +214,36 @@ mod tests {
         }
     }
 
+    /// The round trip is the identity and of the whole size, with pieces of no rows, too.
+    #[test]
+    fn b72_gathering_uneven_pieces_gives_the_whole() {
+        for (shape, dim) in [([5, 3], 0), ([3, 5], 1), ([2, 4], 0), ([7, 1], 0)] {
+            let whole = arange(&shape);
+            for parts in [3, 4, 8] {
+                let pieces = split(&whole, dim, 1, parts);
+                let sizes: Vec<i64> = pieces.iter().map(|piece| piece.size()[dim]).collect();
+                assert_eq!(sizes.iter().sum::<i64>(), shape[dim]);
+                let expected: Vec<Tensor> = (0..parts).map(|_| whole.copy()).collect();
+                let got = collective(Collective::AllGather { dim, groups: 1 }, &pieces).expect("gathers");
+                all_equal(&got, &expected);
+                let tensors: Vec<Tensor> = (0..parts).map(|_| whole.copy()).collect();
+                let got = collective(Collective::ReduceScatter { dim, groups: 1 }, &tensors).expect("scatters");
+                all_equal(&got, &split(&(whole.copy() * parts), dim, 1, parts));
+            }
+        }
+    }
+
     #[test]
     fn what_does_not_fit_is_refused_with_shapes() {
         let refused = |kind, tensors: &[Tensor]| collective(kind, tensors).expect_err("refused");
         let uneven = [arange(&[2, 3]), arange(&[3, 3])];
-        for kind in [Collective::AllReduce, Collective::AllGather { dim: 0, groups: 1 }] {
+        for kind in [Collective::AllReduce, Collective::AllGather { dim: 1, groups: 3 }] {
             assert_eq!(refused(kind, &uneven), "ranks bring tensors of different types: f64[2, 3] and f64[3, 3]");
         }
+        assert_eq!(
+            refused(Collective::AllGather { dim: 0, groups: 1 }, &uneven),
+            "ranks bring pieces of [2, 3] along dimension 0, and 5 divides as [3, 2]"
+        );
         let narrow = [arange(&[2]), arange(&[2]).to_kind(Kind::Float)];
         assert_eq!(
             refused(Collective::AllReduce, &narrow),
@@ -195,8 +251,8 @@ mod tests {
         );
         let pair = || [arange(&[5, 3]), arange(&[5, 3])];
         assert_eq!(
-            refused(Collective::ReduceScatter { dim: 0, groups: 1 }, &pair()),
-            "dimension 0 of [5, 3] does not divide into 1 groups of 2 parts"
+            refused(Collective::ReduceScatter { dim: 0, groups: 2 }, &pair()),
+            "dimension 0 of [5, 3] does not divide into 2 groups of 2 parts"
         );
         assert_eq!(
             refused(Collective::AllGather { dim: 1, groups: 2 }, &pair()),

@@ -4,7 +4,7 @@
 //! Splits of one dimension nest in the order they are listed: each divides what the one before left. Knows nothing of
 //! tensors; read [`Geometry::for_each_run`] first.
 
-use slapo_program::{Part, Placement, Split};
+use slapo_program::{Part, Placement, Split, piece};
 use std::ops::Range;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,12 +27,12 @@ struct Dim {
     levels: Vec<Level>,
 }
 
-/// One split: local coordinate `g · chunk + r` was `(g · parts + part) · chunk + r`.
+/// One split: local coordinate `g · chunk + r` was `g · period + offset + r`. An uneven one has a single chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Level {
     chunk: u64,
-    parts: u64,
-    part: u64,
+    period: u64,
+    offset: u64,
 }
 
 impl Geometry {
@@ -58,7 +58,8 @@ impl Geometry {
         for dim in (0..=innermost).rev() {
             let levels = levels(placement, dim, micro_batch);
             let size = local[dim] as u64;
-            let unit = if dim == innermost { levels.iter().map(|l| l.chunk).fold(0, gcd) } else { 1 };
+            let borders = levels.iter().flat_map(|l| [l.chunk, l.offset]);
+            let unit = if dim == innermost { borders.fold(0, gcd) } else { 1 };
             if dim == innermost {
                 run *= unit;
             }
@@ -102,22 +103,20 @@ impl Dim {
         self.levels
             .iter()
             .rev()
-            .fold(local, |at, level| (at / level.chunk * level.parts + level.part) * level.chunk + at % level.chunk)
+            .fold(local, |at, level| at / level.chunk * level.period + level.offset + at % level.chunk)
     }
 }
 
-/// Shape of a part; splits must divide evenly.
+/// Shape of a part.
 pub fn local_shape(placement: &Placement) -> Result<Vec<i64>, String> {
     let mut shape = placement.global_shape.clone();
     for split in &placement.splits {
         let size = shape
             .get_mut(split.dim)
             .ok_or_else(|| format!("dimension {} of {:?} does not exist", split.dim, placement.global_shape))?;
-        let ways = split.groups.checked_mul(split.parts).filter(|n| *n > 0 && *size % n == 0);
-        if ways.is_none() {
-            return Err(format!("{size} does not split into {} groups of {} parts", split.groups, split.parts));
-        }
-        *size /= split.parts;
+        *size = split
+            .length(*size)
+            .ok_or_else(|| format!("{size} does not split into {} groups of {} parts", split.groups, split.parts))?;
     }
     Ok(shape)
 }
@@ -130,17 +129,17 @@ pub fn part(split: &Split, micro_batch: u32) -> i64 {
     }
 }
 
+/// The levels of a dimension whose splits have lengths ([`local_shape`]).
 fn levels(placement: &Placement, dim: usize, micro_batch: u32) -> Vec<Level> {
-    let mut size = placement.global_shape[dim] as u64;
-    let splits = placement.splits.iter().filter(|s| s.dim == dim);
-    splits
-        .map(|split| {
-            let (groups, parts) = (split.groups as u64, split.parts as u64);
-            let chunk = size / (groups * parts);
-            size /= parts;
-            Level { chunk: chunk.max(1), parts, part: part(split, micro_batch) as u64 }
-        })
-        .collect()
+    let mut size = placement.global_shape[dim];
+    let mut levels = Vec::new();
+    for split in placement.splits.iter().filter(|s| s.dim == dim) {
+        let (offset, chunk) = piece(size / split.groups, split.parts, part(split, micro_batch));
+        let period = size / split.groups;
+        levels.push(Level { chunk: (chunk as u64).max(1), period: period as u64, offset: offset as u64 });
+        size = chunk * split.groups;
+    }
+    levels
 }
 
 fn gcd(a: u64, b: u64) -> u64 {
@@ -191,6 +190,36 @@ mod tests {
             .collect();
         all.sort_unstable();
         assert_eq!(all, (0..240).collect::<Vec<u64>>());
+    }
+
+    /// Every element of a dimension is on one rank, in order, however its size and two nested axes meet.
+    #[test]
+    fn b73_uneven_splits_of_one_dimension_nest() {
+        for size in 0..10 {
+            for (outer, inner) in [(2, 2), (2, 3), (3, 2), (4, 4), (1, 5), (9, 1)] {
+                let ranks = (0..outer).flat_map(|a| (0..inner).map(move |b| (a, b)));
+                let found: Vec<u64> = ranks
+                    .flat_map(|(a, b)| indices(&[size, 3], vec![split(0, 1, outer, a), split(0, 1, inner, b)]))
+                    .collect();
+                assert_eq!(found, (0..size as u64 * 3).collect::<Vec<u64>>(), "{size} rows on {outer} × {inner}");
+            }
+        }
+        let owned = |a, b| indices(&[5], vec![split(0, 1, 2, a), split(0, 1, 2, b)]);
+        assert_eq!([owned(0, 0), owned(0, 1), owned(1, 0), owned(1, 1)], [vec![0, 1], vec![2], vec![3], vec![4]]);
+    }
+
+    /// Uneven pieces of even groups: runs end where either does.
+    #[test]
+    fn uneven_splits_nest_in_groups() {
+        for (groups, outer, inner) in [(2, 2, 3), (3, 2, 5), (2, 3, 7), (1, 2, 5)] {
+            let size = groups * outer * 9;
+            let ranks = (0..outer).flat_map(|a| (0..inner).map(move |b| (a, b)));
+            let mut found: Vec<u64> = ranks
+                .flat_map(|(a, b)| indices(&[2, size, 3], vec![split(1, groups, outer, a), split(1, 1, inner, b)]))
+                .collect();
+            found.sort_unstable();
+            assert_eq!(found, (0..2 * size as u64 * 3).collect::<Vec<u64>>(), "{groups} groups on {outer} × {inner}");
+        }
     }
 
     #[test]

@@ -53,7 +53,7 @@ pub fn assemble(held: &[Held]) -> Result<Tensor, String> {
 fn box_of(first: &Held, one: &Held) -> Result<Vec<i64>, String> {
     let form = |held: &Held| {
         let splits = held.placement.splits.iter().map(|s| (s.dim, s.groups, s.parts));
-        (held.placement.global_shape.clone(), splits.collect::<Vec<_>>(), held.tensor.size(), held.tensor.kind())
+        (held.placement.global_shape.clone(), splits.collect::<Vec<_>>(), held.tensor.kind())
     };
     if form(first) != form(one) {
         return Err(format!("is split differently on ranks {} and {}", first.rank, one.rank));
@@ -144,6 +144,10 @@ mod tests {
             (0..6).map(|r| vec![split(0, 1, 2, r / 3), split(1, 2, 3, r % 3)]).collect(),
             // Nested splits of one dimension, and replicas.
             (0..8).map(|r| vec![split(1, 3, 2, r / 2 % 2), split(1, 1, 2, r % 2)]).collect(),
+            // Uneven pieces, of which some are empty.
+            (0..8).map(|r| vec![split(2, 1, 8, r)]).collect(),
+            (0..6).map(|r| vec![split(0, 1, 3, r / 2), split(2, 1, 2, r % 2)]).collect(),
+            (0..4).map(|r| vec![split(2, 1, 2, r / 2), split(2, 1, 2, r % 2)]).collect(),
         ] {
             assembled(&[4, 12, 5], &ranks, |_, _| {}).expect("complete");
         }

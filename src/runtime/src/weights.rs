@@ -3,13 +3,14 @@
 //! The archive is mapped; a rank touches only the pages of its own boxes. Values are converted to the program's element
 //! type. Read [`load`] first.
 
+use crate::collectives::part_of;
 use crate::error::{Error, Result};
 use crate::executor::Executor;
 use crate::geometry::{self, Geometry};
 use crate::libtorch;
 use crate::random::Stream;
 use memmap2::Mmap;
-use slapo_program::{DType, Init, Parameter, Placement, Program, Source, TensorType};
+use slapo_program::{DType, Init, Parameter, Placement, Program, Source, Split, TensorType};
 use std::fs::File;
 use std::path::Path;
 use tch::{Device, Kind, Tensor};
@@ -114,17 +115,10 @@ fn read(
 
 /// The rank's box of a whole tensor, as a view where its strides allow it.
 fn cut(whole: Tensor, placement: &Placement) -> std::result::Result<Tensor, Failure> {
-    if !placement.splits.is_empty() {
-        geometry::local_shape(placement).map_err(Failure::Run)?;
-    }
-    let mut part = whole;
-    for split in &placement.splits {
-        let size = part.size()[split.dim];
-        let sizes = [split.groups, split.parts, size / (split.groups * split.parts)];
-        let dim = split.dim as i64;
-        part = part.f_unflatten(dim, sizes)?.f_select(dim + 1, geometry::part(split, 0))?.f_flatten(dim, dim + 1)?;
-    }
-    Ok(part)
+    placement.splits.iter().try_fold(whole, |whole, split| {
+        let Split { dim, groups, parts, .. } = *split;
+        part_of(&whole, dim, groups, parts, geometry::part(split, 0)).map_err(Failure::Run)
+    })
 }
 
 fn initialise(program: &Program, parameter: &Parameter, ty: &TensorType) -> std::result::Result<Tensor, Failure> {

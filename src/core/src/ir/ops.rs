@@ -51,6 +51,7 @@ static ROWS: &[Row] = rows! {
     "add.Scalar"            Fresh, |c| c.same("self");
     "add.Tensor"            Fresh, |c| c.broadcast();
     "addmm"                 Fresh, |c| c.product("mat1", "mat2");
+    "amax"                  Fresh, reduce;
     "cat"                   Fresh, cat;
     "clone"                 Fresh, |c| c.same("self");
     "div.Scalar"            Fresh, |c| c.same("self");
@@ -61,9 +62,13 @@ static ROWS: &[Row] = rows! {
     "exp"                   Fresh, |c| c.same("self");
     "expand"                View("self"), |c| c.sized("size");
     "full"                  Fresh, |c| Some(vec![Type { dtype: c.dtype("dtype")?, shape: c.ints("size")? }]);
+    "ge.Scalar"             Fresh, |c| c.same_as("self", DType::Bool);
     "gelu"                  Fresh, |c| c.same("self");
     "gelu_backward"         Fresh, |c| c.same("grad_output");
     "linear"                Fresh, linear;
+    "log"                   Fresh, |c| c.same("self");
+    "logical_or"            Fresh, |c| c.broadcast_as(DType::Bool);
+    "lt.Scalar"             Fresh, |c| c.same_as("self", DType::Bool);
     "masked_fill.Scalar"    Fresh, |c| c.against("mask");
     "matmul"                Fresh, matmul;
     "mean"                  Fresh, |c| c.ty("self").map(|t| vec![scalar(t.dtype)]);

@@ -1,10 +1,12 @@
 //! From global values to the parts of one axis: sizes in views and expansions, pieces of inputs and constants, collectives.
 
+mod vocabulary;
+
 use super::{Layout, Partial, Split, Sync, Typing, rules};
 use crate::ir::ops::wrap;
 use crate::ir::{Builder, arg};
 use slapo_model::{Arg, Def, Graph, Node, Op, Type, ValueId};
-use slapo_program::Collective;
+use slapo_program::{Collective, piece};
 use std::collections::BTreeMap;
 
 /// Which part of the axis the graph is made for.
@@ -58,6 +60,9 @@ struct Local<'a> {
 impl Local<'_> {
     fn node(&mut self, i: usize, node: &Node) {
         self.b.origin = node.origin;
+        if let Some(results) = self.over_vocabulary(i, node) {
+            return self.define(node, results);
+        }
         // A rank's rows of an input are divided further where they are used.
         let stays_whole = self.is_whole_input(node);
         let mut args: Vec<(String, Arg)> = match stays_whole {
@@ -82,7 +87,12 @@ impl Local<'_> {
         });
         let results = results.collect();
         let local = Node { op, args, outs: Vec::new(), origin: node.origin };
-        for (old, new) in node.outs.iter().zip(self.b.push(local, results)) {
+        let results = self.b.push(local, results);
+        self.define(node, results);
+    }
+
+    fn define(&mut self, node: &Node, results: Vec<Option<ValueId>>) {
+        for (old, new) in node.outs.iter().zip(results) {
             if let (Some(old), Some(new)) = (old, new) {
                 self.map.insert(*old, new);
             }
@@ -183,7 +193,7 @@ impl Local<'_> {
         }
         let whole = self.map[&v];
         let mut ty = self.graph.ty(v).clone();
-        ty.shape[dim] /= self.typing.parts;
+        ty.shape[dim] = self.share(ty.shape[dim], groups);
         let args = vec![arg("self", whole)];
         let part = Node { op: self.part(dim, groups), args, outs: Vec::new(), origin: self.b.origin };
         let piece = self.b.push(part, vec![Some((None, ty))])[0].unwrap_or(whole);
@@ -206,9 +216,17 @@ impl Local<'_> {
 
     fn local_type(&self, v: ValueId) -> Type {
         let mut ty = self.graph.ty(v).clone();
-        if let Split { dim, .. } = self.typing.of(v) {
-            ty.shape[dim] /= self.typing.parts;
+        if let Split { dim, groups } = self.typing.of(v) {
+            ty.shape[dim] = self.share(ty.shape[dim], groups);
         }
         ty
+    }
+
+    /// How many of a dimension's `size` elements are here.
+    fn share(&self, size: i64, groups: i64) -> i64 {
+        match self.here {
+            Here::MicroBatch => size / self.typing.parts,
+            Here::Rank { coordinate, .. } => piece(size / groups, self.typing.parts, coordinate).1 * groups,
+        }
     }
 }

@@ -3,9 +3,12 @@
 //! Rules are per axis. A replicated operand that meets a split one is read as a piece where that is free ([`sliceable`]).
 //! Everything else is refused with the reason. An operator without a row is opaque: all operands replicated.
 
-use super::{Layout, OnAxis, Partial, Refusal, Replicated, Split, Typing, view};
+mod vocabulary;
+
+use super::{Layout, OnAxis, Partial, Refusal, Replicated, Split, Sync, Typing, view};
 use crate::ir::ops::{self, Call, wrap};
 use slapo_model::{Arg, Def, Graph, Node, Op, ValueId};
+use slapo_program::Collective;
 
 /// What a rule decides: a layout per result, and the replicated operands it reads as pieces.
 #[derive(Default)]
@@ -20,13 +23,13 @@ type Verdict = Result<Outcome, Refusal>;
 
 /// Applies the row of the node's operator; `sliceable` as [`sliceable`] gives it.
 pub fn apply(graph: &Graph, node: &Node, typing: &Typing, sliceable: &[bool], on: OnAxis) -> Verdict {
-    let rule = Rule { graph, node, typing, sliceable };
+    let rule = Rule { graph, node, typing, sliceable, on };
     match &node.op {
         Op::StepSum => Ok(rule.all(Replicated)),
-        Op::Collective { .. } => rule.linear(),
-        Op::Part { .. } => Ok(rule.part(on)),
+        Op::Collective { kind, .. } => rule.collective(*kind),
+        Op::Part { .. } => Ok(rule.part()),
         Op::Border { .. } => rule.linear(),
-        Op::Sync { sync } => rule.sync(*sync, on),
+        Op::Sync { sync } => rule.sync(*sync),
         Op::Vjp { .. } => rule.opaque(),
         Op::Dropout { .. } => rule.linear(),
         Op::Aten(name) => match ROWS.binary_search_by_key(&name.as_str(), |row| row.0) {
@@ -43,8 +46,8 @@ type Row = (&'static str, fn(&Rule) -> Verdict);
 static ROWS: &[Row] = &[
     ("__and__.Tensor", |r| r.elementwise()),
     ("__or__.Tensor", |r| r.elementwise()),
-    ("_log_softmax", |r| r.keeps_dim_whole("self")),
-    ("_log_softmax_backward_data", |r| r.backward_keeps_dim_whole("output")),
+    ("_log_softmax", |r| r.log_softmax()),
+    ("_log_softmax_backward_data", |r| r.log_softmax_backward()),
     ("_scaled_dot_product_flash_attention_for_cpu", |r| r.attention()),
     ("_scaled_dot_product_flash_attention_for_cpu_backward", |r| r.attention()),
     ("_softmax", |r| r.keeps_dim_whole("self")),
@@ -53,6 +56,7 @@ static ROWS: &[Row] = &[
     ("add.Scalar", |r| r.elementwise()),
     ("add.Tensor", |r| r.sum()),
     ("addmm", |r| r.contraction("mat1", "mat2", Some("self"))),
+    ("amax", |r| r.largest()),
     ("bitwise_not", |r| r.elementwise()),
     ("cat", |r| r.cat()),
     ("clamp", |r| r.elementwise()),
@@ -148,6 +152,7 @@ struct Rule<'a> {
     node: &'a Node,
     typing: &'a Typing,
     sliceable: &'a [bool],
+    on: OnAxis<'a>,
 }
 
 /// Whether the node takes a rank's rows of an input, of one axis after the other.
@@ -219,8 +224,8 @@ impl Rule<'_> {
     }
 
     /// Micro-batches divide a rank's rows of an input further; to other axes a piece is as the whole.
-    fn part(&self, on: OnAxis) -> Outcome {
-        match on.axis {
+    fn part(&self) -> Outcome {
+        match self.on.axis {
             None if is_rows_of_input(self.graph, self.node) => self.all(Split { dim: 0, groups: 1 }),
             _ => match (self.layout("self"), &self.node.op) {
                 (Split { dim, groups }, Op::Part { dim: cut, parts, .. }) if dim == *cut => {
@@ -232,15 +237,59 @@ impl Rule<'_> {
     }
 
     /// On its own axis a sync must find what it takes; on others it is the identity.
-    fn sync(&self, number: u32, on: OnAxis) -> Verdict {
+    fn sync(&self, number: u32) -> Verdict {
         let from = self.layout("self");
-        match on.syncs.get(number as usize) {
-            Some((axis, sync)) if Some(*axis) == on.axis => match sync.apply(from) {
-                Some(to) => Ok(self.all(to)),
-                None => Err(refuse(format!("`{sync}` takes {}, but the value is {from}", sync.takes()))),
-            },
+        match self.on.syncs.get(number as usize) {
+            Some((axis, sync)) if Some(*axis) == self.on.axis => {
+                let Some(to) = sync.apply(from) else {
+                    return Err(refuse(format!("`{sync}` takes {}, but the value is {from}", sync.takes())));
+                };
+                if let Split { dim, groups } = to
+                    && (groups != 1 || matches!(sync, Sync::AllToAll { .. }))
+                {
+                    self.even(self.out_shape(), dim, groups, "it takes pieces")?;
+                }
+                if matches!(sync, Sync::AllToAll { .. }) {
+                    self.evenly("self", "it exchanges pieces")?;
+                }
+                Ok(self.all(to))
+            }
             _ => self.linear(),
         }
+    }
+
+    /// Of an axis that another one's partition has seen already.
+    fn collective(&self, kind: Collective) -> Verdict {
+        match (kind, self.layout("self")) {
+            (Collective::AllReduceMax, Partial) => Err(refuse("the largest of partial sums is not that of the sums")),
+            (_, layout) => Ok(self.all(layout)),
+        }
+    }
+
+    /// Refuses a split dimension that does not divide into equal pieces, where `what` needs them.
+    fn even(&self, shape: &[i64], dim: usize, groups: i64, what: &str) -> Result<(), Refusal> {
+        let (size, parts) = (shape.get(dim).copied().unwrap_or(1), self.typing.parts);
+        let fits = |parts: i64| size % groups.saturating_mul(parts) == 0;
+        if fits(parts) {
+            return Ok(());
+        }
+        let reason = format!("{what} of dimension {dim} of size {size}, which {parts} parts hold unevenly");
+        let legal = (1..=size).filter(|parts| fits(*parts)).collect();
+        Err(Refusal { legal, ..refuse(reason) })
+    }
+
+    /// As [`Rule::even`], of the operand of that name.
+    fn evenly(&self, name: &str, what: &str) -> Result<(), Refusal> {
+        match self.layout(name) {
+            Split { dim, groups } => self.even(self.shape(name), dim, groups, what),
+            Replicated | Partial => Ok(()),
+        }
+    }
+
+    /// A dimension of size 1 that is spread over `size` is no piece of it.
+    fn not_spread(&self, v: ValueId, dim: usize, groups: i64, size: i64) -> Result<(), Refusal> {
+        let shape = &self.graph.ty(v).shape;
+        if shape[dim] == size { Ok(()) } else { self.even(shape, dim, groups, "it spreads pieces") }
     }
 
     /// Linear in its only tensor.
@@ -278,6 +327,7 @@ impl Rule<'_> {
         for v in operands {
             if let Split { dim, groups } = self.typing.of(*v) {
                 let at = dim + rank - self.graph.ty(*v).shape.len();
+                self.not_spread(*v, dim, groups, self.out_shape()[at])?;
                 match split {
                     None => split = Some((at, groups)),
                     Some(other) if other == (at, groups) => {}
@@ -398,8 +448,11 @@ impl Rule<'_> {
     fn expand(&self) -> Verdict {
         match self.layout("self") {
             Split { dim, groups } => {
-                let dim = dim + self.out_shape().len() - self.shape("self").len();
-                Ok(self.all(Split { dim, groups }))
+                let at = dim + self.out_shape().len() - self.shape("self").len();
+                if let Some(v) = self.node.tensor("self") {
+                    self.not_spread(v, dim, groups, self.out_shape()[at])?;
+                }
+                Ok(self.all(Split { dim: at, groups }))
             }
             layout => Ok(self.all(layout)),
         }
@@ -420,6 +473,14 @@ impl Rule<'_> {
         Ok(self.all(Split { dim: dim - gone, groups }))
     }
 
+    fn largest(&self) -> Verdict {
+        match (self.layout("self"), self.reduction()?) {
+            (Partial, _) => Err(refuse("the largest of partial sums is not that of the sums")),
+            (_, outcome) if outcome.results.contains(&Partial) => Err(refuse("it looks along a split dimension")),
+            (_, outcome) => Ok(outcome),
+        }
+    }
+
     fn slice(&self) -> Verdict {
         let Split { dim, groups } = self.layout("self") else { return self.linear() };
         if self.call().dim("dim").unwrap_or(0) != dim {
@@ -428,6 +489,7 @@ impl Rule<'_> {
         let Some((_, range)) = ops::slice_range(&self.call()) else {
             return Err(refuse("it takes every other element of the split dimension"));
         };
+        self.evenly("self", "it cuts a slice")?;
         let size = self.shape("self")[dim];
         let unit = size / groups;
         if range.start % unit != 0 || range.end % unit != 0 {
@@ -446,6 +508,7 @@ impl Rule<'_> {
         if along != Some(dim) {
             return Ok(self.all(layout));
         }
+        self.evenly("grad_output", "it places pieces")?;
         let unit = self.shape("grad_output")[dim] / groups;
         let (start, size) = (call.int("start").unwrap_or(0), self.out_shape()[dim]);
         if size % unit != 0 || start % unit != 0 {
@@ -486,6 +549,7 @@ impl Rule<'_> {
             let Split { dim, groups } = layout else {
                 return Err(refuse("it joins split and unsplit tensors along the split dimension"));
             };
+            self.even(&self.graph.ty(*v).shape, *dim, *groups, "it joins pieces")?;
             let own = self.graph.ty(*v).shape[*dim] / groups;
             if *dim != along || unit.is_some_and(|u| u != own) {
                 return Err(refuse("it joins tensors whose pieces have different sizes"));
@@ -518,6 +582,14 @@ impl Rule<'_> {
             _ => None,
         };
         let (l, r) = (letter(left, &letters.a), letter(right, &letters.b));
+        for (name, split, names) in [(a, l, &letters.a), (b, r, &letters.b)] {
+            let at = |names: &[char]| split.and_then(|(letter, _)| names.iter().position(|c| *c == letter));
+            if let (Some(v), Some((_, groups)), Some(own), Some(out)) =
+                (self.node.tensor(name), split, at(names), at(&letters.out))
+            {
+                self.not_spread(v, own, groups, self.out_shape()[out])?;
+            }
+        }
         let result = match (left, right) {
             (Partial, Replicated) | (Replicated, Partial) => Partial,
             (Partial, _) | (_, Partial) => {
@@ -588,39 +660,6 @@ impl Rule<'_> {
         Letters { a: with(ra, ['m', 'k']), b: with(rb, ['k', 'z']), out: [&batch[..], &['m', 'z']].concat() }
     }
 
-    fn embedding(&self) -> Verdict {
-        match (self.layout("weight"), self.layout("indices")) {
-            (Replicated, ids @ (Replicated | Split { .. })) => Ok(self.all(ids)),
-            (Split { dim: 1, groups }, Replicated) => Ok(self.all(Split { dim: self.out_shape().len() - 1, groups })),
-            _ => Err(refuse("the table and the indices are both split, or one is partial")),
-        }
-    }
-
-    fn embedding_backward(&self) -> Verdict {
-        let last = self.shape("grad_output").len() - 1;
-        match (self.layout("grad_output"), self.layout("indices")) {
-            (g @ Split { dim, .. }, ids) if dim < last => {
-                let mut outcome = self.all(Partial);
-                if ids == Replicated {
-                    let v = self.node.tensor("indices").ok_or_else(|| refuse("it has no indices"))?;
-                    outcome.slices.push(self.sliced(v, g)?);
-                } else if ids != g {
-                    return Err(refuse("the gradient and the indices are split differently"));
-                }
-                Ok(outcome)
-            }
-            (Split { groups, .. }, Replicated) => Ok(self.all(Split { dim: 1, groups })),
-            (g @ (Replicated | Partial), Replicated) => Ok(self.all(g)),
-            (Replicated, ids @ Split { .. }) => {
-                let v = self.node.tensor("grad_output").ok_or_else(|| refuse("it has no gradient"))?;
-                let mut outcome = self.all(Partial);
-                outcome.slices.push(self.sliced(v, ids)?);
-                Ok(outcome)
-            }
-            _ => Err(refuse("the gradient and the indices are held differently")),
-        }
-    }
-
     /// The first normalised dimension.
     fn normalized_from(&self) -> usize {
         self.shape("input").len() - self.call().ints("normalized_shape").unwrap_or_default().len()
@@ -656,24 +695,6 @@ impl Rule<'_> {
         }
     }
 
-    fn keeps_dim_whole(&self, of: &str) -> Verdict {
-        let dim = self.call().int("dim").map(|d| wrap(d, self.shape(of).len()));
-        match self.layout(of) {
-            Partial => Err(refuse("softmax is not linear, but its input is a partial sum")),
-            Split { dim: d, .. } if Some(d) == dim => Err(refuse("softmax runs over a split dimension")),
-            layout => Ok(self.all(layout)),
-        }
-    }
-
-    fn backward_keeps_dim_whole(&self, output: &str) -> Verdict {
-        let dim = self.call().int("dim").map(|d| wrap(d, self.shape(output).len()));
-        let split = |l: Layout| matches!(l, Split { dim: d, .. } if Some(d) == dim);
-        if split(self.layout("grad_output")) || split(self.layout(output)) {
-            return Err(refuse("softmax runs over a split dimension"));
-        }
-        self.linear_in("grad_output")
-    }
-
     /// Queries, keys, values (and the gradient) split alike along batch or heads; the mask sliced.
     fn attention(&self) -> Verdict {
         let names = ["query", "key", "value", "grad_out", "out", "logsumexp"];
@@ -689,6 +710,8 @@ impl Rule<'_> {
                 _ => Err(refuse("its mask is split, its queries are not")),
             },
             Split { dim, groups } if dim <= 1 => {
+                self.evenly("query", "it attends with pieces")?;
+                self.evenly("key", "it attends with pieces")?;
                 if let Some(mask) = self.node.tensor("attn_mask") {
                     let shape = &self.graph.ty(mask).shape;
                     let at = (dim + shape.len()).checked_sub(4);
@@ -705,34 +728,6 @@ impl Rule<'_> {
             }
             _ => Err(refuse("attention can be split along batch and heads only")),
         }
-    }
-
-    /// The sum of token losses: tokens split give a partial sum.
-    fn nll_loss(&self) -> Verdict {
-        match (self.layout("self"), self.layout("target")) {
-            (Replicated, Replicated) => Ok(self.all(Replicated)),
-            (a @ Split { dim: 0, .. }, _) => self.with_targets(a, Partial),
-            _ => Err(refuse("its logits and targets must be split alike along the tokens")),
-        }
-    }
-
-    fn nll_loss_backward(&self) -> Verdict {
-        match (self.layout("grad_output"), self.layout("self"), self.layout("target")) {
-            (g @ (Replicated | Partial), Replicated, Replicated) => Ok(self.all(g)),
-            (Replicated, a @ Split { dim: 0, .. }, _) => self.with_targets(a, a),
-            _ => Err(refuse("its gradient, logits and targets are held differently")),
-        }
-    }
-
-    /// Targets of tokens held as `tokens`: replicated ones are sliced, they carry no gradient.
-    fn with_targets(&self, tokens: Layout, result: Layout) -> Verdict {
-        let mut outcome = self.all(result);
-        match (self.layout("target"), self.node.tensor("target")) {
-            (target, _) if target == tokens => {}
-            (Replicated, Some(target)) => outcome.slices.push(self.sliced(target, tokens)?),
-            _ => return Err(refuse("its logits and targets are split differently")),
-        }
-        Ok(outcome)
     }
 }
 

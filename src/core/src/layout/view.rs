@@ -1,6 +1,7 @@
 //! The view rule: where a split lands when a tensor is seen in another shape.
 
 use super::Layout;
+use std::ops::Range;
 
 /// The layout of `to` when `from` is split along `dim` in `groups` over `parts`, or the axis sizes that would be legal.
 ///
@@ -9,6 +10,12 @@ use super::Layout;
 /// prefix product `Q` divides `O`, with `(O/Q) · parts` dividing `M`.
 pub fn view(from: &[i64], to: &[i64], dim: usize, groups: i64, parts: i64) -> Result<Layout, Vec<i64>> {
     let (inputs, outputs) = block_of(from, to, dim).ok_or_else(Vec::new)?;
+    // A dimension that stays one keeps any split, an uneven one too.
+    if let ([from], [to]) = (&longer(from, inputs.clone())[..], &longer(to, outputs.clone())[..])
+        && *from == dim
+    {
+        return Ok(Layout::Split { dim: *to, groups });
+    }
     let outer = from[inputs.start..dim].iter().product::<i64>() * groups;
     let landing = |parts: i64| {
         let mut prefix = 1;
@@ -24,8 +31,13 @@ pub fn view(from: &[i64], to: &[i64], dim: usize, groups: i64, parts: i64) -> Re
     landing(parts).ok_or_else(|| (1..=from[dim]).filter(|k| landing(*k).is_some()).collect())
 }
 
+/// The dimensions among `block` that are longer than 1.
+fn longer(shape: &[i64], block: Range<usize>) -> Vec<usize> {
+    block.filter(|dim| shape[*dim] > 1).collect()
+}
+
 /// The input and output dimensions of the finest common block that holds `dim`.
-fn block_of(from: &[i64], to: &[i64], dim: usize) -> Option<(std::ops::Range<usize>, std::ops::Range<usize>)> {
+fn block_of(from: &[i64], to: &[i64], dim: usize) -> Option<(Range<usize>, Range<usize>)> {
     let (mut i, mut o) = (0, 0);
     while i < from.len() || o < to.len() {
         let (start_i, start_o) = (i, o);
@@ -72,6 +84,14 @@ mod tests {
         assert_eq!(view(&[5, 24], &[5, 4, 6], 1, 1, 2), Ok(Split { dim: 1, groups: 1 }));
         assert_eq!(view(&[5, 24], &[1, 5, 24], 0, 1, 5), Ok(Split { dim: 1, groups: 1 }));
         assert_eq!(view(&[6], &[6, 1, 1], 0, 1, 3), Ok(Split { dim: 0, groups: 1 }));
+    }
+
+    #[test]
+    fn a_dimension_that_stays_one_may_be_uneven() {
+        assert_eq!(view(&[4, 6, 11], &[24, 11], 2, 1, 2), Ok(Split { dim: 1, groups: 1 }));
+        assert_eq!(view(&[24, 11], &[4, 6, 11, 1], 1, 1, 4), Ok(Split { dim: 2, groups: 1 }));
+        assert_eq!(view(&[5, 3], &[15], 0, 1, 2), Err(vec![1, 5]));
+        assert_eq!(view(&[15], &[5, 3], 0, 1, 2), Err(vec![1, 5]));
     }
 
     #[test]

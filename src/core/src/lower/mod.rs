@@ -27,6 +27,8 @@ pub struct Target {
     pub schedule: String,
     /// Per dropout site: how the micro-batch's tensor lies in the global one.
     pub placements: BTreeMap<u32, Placement>,
+    /// Per input that indexes an embedding, by its number: the exclusive bound of legal values ([`limits`]).
+    pub limits: BTreeMap<u32, i64>,
     /// Axes of the mesh and this rank's coordinates; empty for one rank.
     pub mesh: Vec<Axis>,
     pub coordinates: Vec<i64>,
@@ -186,7 +188,7 @@ impl<'a> Lower<'a> {
                 Def::Input(i) => {
                     let name = self.model.inputs[i as usize].name.clone();
                     let global = self.global(&name, ty, Role::Input);
-                    let limit = embedding_limit(graph, id);
+                    let limit = self.target.limits.get(&i).copied();
                     self.program.inputs.push(Input { name, global, limit });
                     global
                 }
@@ -404,7 +406,16 @@ fn tensor_type(ty: &Type) -> TensorType {
     TensorType::new(ty.dtype, ty.shape.clone())
 }
 
-/// The number of rows of the embedding that `input` indexes, seen through views.
+/// By input: the number of rows of the embedding that it indexes, seen through views. Of a graph over global values: a rank
+/// may have only some of the rows.
+pub fn limits(graph: &Graph) -> BTreeMap<u32, i64> {
+    let limit = |input: &ValueId| match graph.value(*input).def {
+        Def::Input(i) => Some((i, embedding_limit(graph, *input)?)),
+        _ => None,
+    };
+    graph.inputs.iter().filter_map(limit).collect()
+}
+
 fn embedding_limit(graph: &Graph, input: ValueId) -> Option<i64> {
     let mut same = BTreeSet::from([input]);
     for node in &graph.nodes {

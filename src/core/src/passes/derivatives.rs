@@ -3,8 +3,8 @@
 //! A rule reads the node and the gradients of its results and adds to the gradients of the arguments that want one.
 //! Formulas follow PyTorch's `derivatives.yaml`. Rows stand in alphabetical order.
 
-use crate::ir::arg;
 use crate::ir::ops::{self, Call, wrap};
+use crate::ir::{LIKE, arg};
 use crate::passes::autodiff::Backward;
 use slapo_model::{Arg, Node, Op, ValueId};
 
@@ -406,6 +406,7 @@ fn embedding(d: &mut Backward, node: &Node, g: &[Option<ValueId>]) {
             arg("num_weights", rows),
             arg("padding_idx", padding),
             arg("scale_grad_by_freq", by_frequency),
+            arg(LIKE, w),
         ],
     );
     d.add(w, dw);

@@ -174,14 +174,14 @@ pub fn reduced(model: &Model, joint: Joint, effects: &Effects, check: Check) -> 
     (mesh.meshed, faults)
 }
 
-/// Shards whose dimension does not divide.
+/// Shards whose dimension does not divide, and must.
 fn uneven(model: &Model, effects: &Effects) -> Vec<LayoutFault> {
     let mut faults = Vec::new();
     for shard in &effects.shards {
         let size = model.parameter(shard.parameter).shape.get(shard.dim).copied().unwrap_or(1);
         let parts = effects.axes[shard.axis].size;
         let fits = |parts: i64| size % (shard.groups * parts) == 0;
-        if !fits(parts) {
+        if !fits(parts) && !(shard.uneven && shard.groups == 1) {
             let problem =
                 LayoutProblem::Uneven { parameter: shard.parameter, dim: shard.dim, size, groups: shard.groups, parts };
             let legal = (1..=size).filter(|parts| fits(*parts)).collect();

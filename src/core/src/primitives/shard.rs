@@ -1,10 +1,10 @@
-//! `param.shard(dim, over, groups)`: a parameter held in pieces.
+//! `param.shard(dim, over, groups, uneven)`: a parameter held in pieces.
 
 use super::numbers::{divisors, groups, joined, numbered};
 use super::{Class, Parameter, Primitive, Problem, Receiver, Refusal, State};
 use crate::compile::{MeshAxis, Shard};
-use crate::schedule::{Argument, Kind, Place, Step, Want, dimension, dimensions};
-use slapo_model::ParameterId;
+use crate::schedule::{Argument, Kind, Place, Step, Want, dimension, dimensions, roles};
+use slapo_model::{Module, ParameterId};
 use slapo_syntax::Code;
 
 pub static SHARD: Primitive = Primitive {
@@ -24,12 +24,20 @@ pub static SHARD: Primitive = Primitive {
             default: Some(Argument::Int(1)),
             docs: "equal sections of the dimension, each of which is split: 3 for a fused query, key and value",
         },
+        Parameter {
+            name: "uneven",
+            want: Want::one(Kind::Bool),
+            default: Some(Argument::Bool(false)),
+            docs: "whether the pieces may differ by one: for a dimension that the model neither cuts nor views as heads, \
+                   such as a vocabulary",
+        },
     ],
     class: Class::Reassociating,
     docs: "\
 Stores a parameter, its gradient and its optimizer state in pieces, one per rank of an axis, and computes with the pieces.
 What is computed from them is split too, or is a partial sum: the syncs that the model then needs are checked, none is
-added. `groups` times the size of the axis must divide the dimension. A tied parameter is split under each of its names.
+added. `groups` times the size of the axis must divide the dimension, unless the pieces may be `uneven`: then the first
+ranks have one element more. A tied parameter is split under each of its names.
 
 ```slapo
 mesh { tp = 2 }
@@ -63,6 +71,8 @@ fn check(state: &State, step: &Step) -> Result<(), Refusal> {
     let parts = groups.max(others.groups).saturating_mul(others.parts);
     match size % parts.saturating_mul(over.size) {
         0 => Ok(()),
+        // One group, over one axis.
+        _ if is_uneven(step) && parts == 1 => Ok(()),
         _ => illegal(uneven(state, step, dim, size, groups, parts, over)),
     }
 }
@@ -150,6 +160,11 @@ fn crossing(state: &State, step: &Step, dim: usize, inner: i64, (outer, other): 
         .help("the groups of the inner axis are a multiple of those of the outer one")
 }
 
+/// Whether the step lets pieces differ in size.
+fn is_uneven(step: &Step) -> bool {
+    step.arg("uneven") == Some(&Argument::Bool(true))
+}
+
 fn uneven(state: &State, step: &Step, dim: usize, size: i64, groups: i64, parts: i64, over: &MeshAxis) -> Problem {
     let dim = named(state, step, dim);
     let sections = if groups == 1 { String::new() } else { format!(" in {groups} groups") };
@@ -162,10 +177,30 @@ fn uneven(state: &State, step: &Step, dim: usize, size: i64, groups: i64, parts:
         _ => format!("{size} / ({parts} * {}) is not a whole number", over.size),
     };
     let problem = Problem::new(Code::Uneven, message, here);
+    let problem = match is_uneven(step) {
+        true => problem.note("pieces are uneven in one group and over one axis only"),
+        false => problem,
+    };
+    let legal = format!("legal sizes of `{}` here: {}", over.name, joined(&divisors(size / parts)));
     match size % parts {
-        0 => problem.help(format!("legal sizes of `{}` here: {}", over.name, joined(&divisors(size / parts)))),
+        0 if parts == 1 && may_be_uneven(state, step, size) => problem.help(format!("{legal}; or `uneven: true`")),
+        0 => problem.help(legal),
         _ => problem.help(format!("numbers of parts that divide {size}: {}", joined(&divisors(size)))),
     }
+}
+
+/// Whether the dimension is a vocabulary, which no view cuts: rows of an embedding, or the features of a layer that gives a
+/// number for each.
+fn may_be_uneven(state: &State, step: &Step, size: i64) -> bool {
+    let roles_here = step.target.place.roles(state.model);
+    let role = dim(state, step).ok().and_then(|dim| roles_here.get(dim).copied());
+    let is_table = |module: &Module| {
+        module.parameters.iter().any(|(name, id)| {
+            roles(module.short_class(), name).first() == Some(&"vocab")
+                && state.model.parameter(*id).shape.first() == Some(&size)
+        })
+    };
+    role == Some("vocab") || role == Some("out") && state.model.modules.iter().any(is_table)
 }
 
 /// The dimension as the user may know it.
@@ -190,6 +225,7 @@ fn apply(state: &mut State, step: &Step) {
             false => shard.groups *= size,
         }
     }
-    state.effects.shards.push(Shard { parameter: id, dim, groups, axis, step: step.id });
+    let uneven = is_uneven(step);
+    state.effects.shards.push(Shard { parameter: id, dim, groups, uneven, axis, step: step.id });
     state.touched.insert(id);
 }

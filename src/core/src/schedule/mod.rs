@@ -29,6 +29,7 @@ pub use number::{ArithmeticError, Number};
 pub use points::{Point, Port, Ports};
 pub use replay::{Recorded, ReplayError, replay};
 pub use select::Place;
+pub(crate) use roles::roles;
 pub(crate) use select::{dimension, dimensions};
 pub use steps::{Argument, Chain, Frame, FrameKind, Site, Step, Target, to_json};
 pub use types::{Kind, Want};
