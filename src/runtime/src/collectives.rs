@@ -68,7 +68,9 @@ fn uneven(pieces: &[Tensor], dim: usize) -> Result<Tensor> {
     let (total, parts) = (lengths.iter().sum(), lengths.len() as i64);
     let expected: Vec<i64> = (0..parts).map(|at| slapo_program::piece(total, parts, at).1).collect();
     if lengths != expected {
-        return Err(format!("ranks bring pieces of {lengths:?} along dimension {dim}, and {total} divides as {expected:?}"));
+        return Err(format!(
+            "ranks bring pieces of {lengths:?} along dimension {dim}, and {total} divides as {expected:?}"
+        ));
     }
     Tensor::f_cat(pieces, dim as i64).map_err(text)
 }

@@ -68,7 +68,11 @@ impl Mutants<'_> {
             Sync::Slice { dim: 0, groups: 1 },
             Sync::AllToAll { from: 0, to: 1 },
         ];
-        for sync in kinds.into_iter().filter(|kind| *kind != right.sync) {
+        let rank = match right.at {
+            SyncPoint::ParameterGradient(p) => self.model.parameter(p).shape.len(),
+            _ => 2,
+        };
+        for sync in kinds.into_iter().filter(|kind| *kind != right.sync).take(if rank < 2 { 2 } else { 5 }) {
             self.push(format!("{sync} for {name}"), right.step, module, |e| e.syncs[at].sync = sync);
         }
         for axis in self.other_axes(right.axis) {
@@ -188,10 +192,21 @@ pub fn leads_to(fault: &Fault, mutant: &Mutant, model: &Model) -> bool {
         _ => None,
     };
     let path = model.module(mutant.module).path.as_str();
-    // What is missing from a module is found out where its value meets another: in it, or beside it.
-    let beside = path.rsplit_once('.').map_or("", |(parent, _)| parent);
-    let there = |module: &str| module == path || module == beside || module.starts_with(&format!("{beside}."));
+    // What is missing shows where its value meets another: in the module, or elsewhere in the block.
+    let there = |module: &str| module == path || (!block(path).is_empty() && block(module) == block(path));
     steps.iter().copied().chain(step).any(|s| s == mutant.step)
         || place.into_iter().chain(origin).any(|place| there(&place.module))
         || own == Some(mutant.module)
+}
+
+/// The repeated part of the model that a module lies in: `transformer.h.0` of `transformer.h.0.mlp.c_fc`.
+fn block(path: &str) -> &str {
+    let mut end = 0;
+    for name in path.split('.') {
+        end += name.len() + 1;
+        if name.parse::<u32>().is_ok() {
+            return &path[..end - 1];
+        }
+    }
+    ""
 }
