@@ -71,9 +71,12 @@ impl Local<'_> {
         };
         let mut op = node.op.clone();
         match (&node.op, self.here) {
+            // Of a part there may be one element where the whole has more: it would be squeezed.
+            (Op::Aten(name), _) if name == "squeeze.dim" => self.reshape(node, &mut op, &mut args),
             (Op::Aten(name), _) => self.resize(name, node, &mut args),
             (Op::Sync { sync }, Here::Rank { axis, syncs, .. }) => op = self.collective(*sync, axis, syncs, node),
             (Op::StepSum, Here::Rank { axis, .. }) => self.reduce_count(axis, node, &mut args),
+            (Op::Part { .. } | Op::Collective { .. }, _) if !stays_whole => self.keep_inside(&mut op, node),
             _ => {}
         }
         if self.typing.biased_once.contains(&i) {
@@ -97,6 +100,13 @@ impl Local<'_> {
                 self.map.insert(*old, new);
             }
         }
+    }
+
+    fn reshape(&self, node: &Node, op: &mut Op, args: &mut Vec<(String, Arg)>) {
+        let Some(Some(out)) = node.outs.first() else { return };
+        *op = Op::Aten("reshape".to_owned());
+        args.retain(|(name, _)| name == "self");
+        args.push(arg("shape", self.local_type(*out).shape));
     }
 
     /// Sizes in arguments, and borders of slices along the split dimension, which lie on borders of the parts.
@@ -147,6 +157,22 @@ impl Local<'_> {
             _ => return node.op.clone(),
         };
         Op::Collective { axis: axis as u32, kind }
+    }
+
+    /// Pieces that an inner axis has of a dimension split here lie within this part's: in fewer groups.
+    fn keep_inside(&self, op: &mut Op, node: &Node) {
+        let Some(Split { dim, .. }) = node.tensor("self").map(|v| self.typing.of(v)) else { return };
+        match op {
+            Op::Part { dim: cut, groups, .. }
+            | Op::Collective { kind: Collective::AllGather { dim: cut, groups }, .. }
+            | Op::Collective { kind: Collective::ReduceScatter { dim: cut, groups }, .. }
+            | Op::Collective { kind: Collective::AllToAll { from: cut, groups, .. }, .. }
+                if *cut == dim =>
+            {
+                *groups /= self.typing.parts;
+            }
+            _ => {}
+        }
     }
 
     /// A count over the step is one over all ranks that split the inputs.

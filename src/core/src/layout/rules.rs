@@ -27,7 +27,7 @@ pub fn apply(graph: &Graph, node: &Node, typing: &Typing, sliceable: &[bool], on
     match &node.op {
         Op::StepSum => Ok(rule.all(Replicated)),
         Op::Collective { kind, .. } => rule.collective(*kind),
-        Op::Part { .. } => Ok(rule.part()),
+        Op::Part { dim, groups, .. } => rule.part(*dim, *groups),
         Op::Border { .. } => rule.linear(),
         Op::Sync { sync } => rule.sync(*sync),
         Op::Vjp { .. } => rule.opaque(),
@@ -224,15 +224,21 @@ impl Rule<'_> {
     }
 
     /// Micro-batches divide a rank's rows of an input further; to other axes a piece is as the whole.
-    fn part(&self) -> Outcome {
+    fn part(&self, dim: usize, groups: i64) -> Verdict {
         match self.on.axis {
-            None if is_rows_of_input(self.graph, self.node) => self.all(Split { dim: 0, groups: 1 }),
-            _ => match (self.layout("self"), &self.node.op) {
-                (Split { dim, groups }, Op::Part { dim: cut, parts, .. }) if dim == *cut => {
-                    self.all(Split { dim, groups: groups / parts })
-                }
-                (layout, _) => self.all(layout),
+            None if is_rows_of_input(self.graph, self.node) => Ok(self.all(Split { dim: 0, groups: 1 })),
+            _ => self.inner(dim, groups),
+        }
+    }
+
+    /// Pieces of an inner axis, whose partition the graph has seen already: of the same dimension they nest in this one's.
+    fn inner(&self, cut: usize, groups: i64) -> Verdict {
+        match self.layout("self") {
+            Split { dim, groups: own } if dim == cut => match groups % own.saturating_mul(self.typing.parts) {
+                0 => Ok(self.all(Split { dim, groups: own })),
+                _ => Err(refuse("pieces of one dimension do not nest")),
             },
+            layout => Ok(self.all(layout)),
         }
     }
 
@@ -258,10 +264,15 @@ impl Rule<'_> {
         }
     }
 
-    /// Of an axis that another one's partition has seen already.
+    /// Of an inner axis: the identity, but for the largest of summands.
     fn collective(&self, kind: Collective) -> Verdict {
         match (kind, self.layout("self")) {
             (Collective::AllReduceMax, Partial) => Err(refuse("the largest of partial sums is not that of the sums")),
+            (Collective::AllGather { dim, groups } | Collective::ReduceScatter { dim, groups }, _) => {
+                self.inner(dim, groups)
+            }
+            (Collective::AllToAll { to, .. }, Split { dim, .. }) if dim == to => self.inner(to, 1),
+            (Collective::AllToAll { from, groups, .. }, _) => self.inner(from, groups),
             (_, layout) => Ok(self.all(layout)),
         }
     }
@@ -626,7 +637,7 @@ impl Rule<'_> {
     ) -> Verdict {
         let mut outcome = self.all(letters.result(split));
         if let (Some(dim), Some(v)) = (at, self.node.tensor(other))
-            && self.graph.ty(v).shape[dim] != 1
+            && (split.0 == CONTRACTED || self.graph.ty(v).shape[dim] != 1)
         {
             outcome.slices.push(self.sliced(v, Split { dim, groups: split.1 })?);
         }
@@ -651,13 +662,17 @@ impl Rule<'_> {
             // x [batch…, in] · w [out, in]
             let mut left: Vec<char> = ('a'..).take(ra - 1).collect();
             let mut out = left.clone();
-            left.push('k');
+            left.push(CONTRACTED);
             out.push('z');
-            return Letters { a: left, b: vec!['z', 'k'], out };
+            return Letters { a: left, b: vec!['z', CONTRACTED], out };
         }
         let batch: Vec<char> = ('a'..).take(ra.max(rb) - 2).collect();
         let with = |rank: usize, last: [char; 2]| [&batch[batch.len() - (rank - 2)..], &last].concat();
-        Letters { a: with(ra, ['m', 'k']), b: with(rb, ['k', 'z']), out: [&batch[..], &['m', 'z']].concat() }
+        Letters {
+            a: with(ra, ['m', CONTRACTED]),
+            b: with(rb, [CONTRACTED, 'z']),
+            out: [&batch[..], &['m', 'z']].concat(),
+        }
     }
 
     /// The first normalised dimension.
@@ -712,6 +727,7 @@ impl Rule<'_> {
             Split { dim, groups } if dim <= 1 => {
                 self.evenly("query", "it attends with pieces")?;
                 self.evenly("key", "it attends with pieces")?;
+                self.evenly("attn_mask", "it masks with pieces")?;
                 if let Some(mask) = self.node.tensor("attn_mask") {
                     let shape = &self.graph.ty(mask).shape;
                     let at = (dim + shape.len()).checked_sub(4);
@@ -730,6 +746,9 @@ impl Rule<'_> {
         }
     }
 }
+
+/// The letter that is summed over.
+const CONTRACTED: char = 'k';
 
 /// Index letters of a contraction.
 struct Letters {

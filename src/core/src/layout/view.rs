@@ -18,6 +18,9 @@ pub fn view(from: &[i64], to: &[i64], dim: usize, groups: i64, parts: i64) -> Re
     }
     let outer = from[inputs.start..dim].iter().product::<i64>() * groups;
     let landing = |parts: i64| {
+        if from[dim] % (groups * parts) != 0 {
+            return None;
+        }
         let mut prefix = 1;
         for e in outputs.clone() {
             let size = to[e];
@@ -92,6 +95,7 @@ mod tests {
         assert_eq!(view(&[24, 11], &[4, 6, 11, 1], 1, 1, 4), Ok(Split { dim: 2, groups: 1 }));
         assert_eq!(view(&[5, 3], &[15], 0, 1, 2), Err(vec![1, 5]));
         assert_eq!(view(&[15], &[5, 3], 0, 1, 2), Err(vec![1, 5]));
+        assert_eq!(view(&[1, 60], &[60], 0, 1, 2), Err(vec![1]));
     }
 
     #[test]

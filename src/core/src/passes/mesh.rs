@@ -52,8 +52,9 @@ pub fn layouts(
     (0..effects.axes.len()).map(|axis| mesh.typed(axis)).collect()
 }
 
-/// The joint graph of one rank, partitioned axis by axis, and how its dropout sites lie in the whole; `layouts` are those
-/// of the whole.
+/// The joint graph of one rank, partitioned axis by axis, and how its dropout sites lie in the whole. Inner axes come first:
+/// an outer one's pieces are as many groups of what is left, while an inner one's would be fewer. `layouts` are those of the
+/// whole.
 pub fn local(
     model: &Model,
     meshed: &Meshed,
@@ -67,11 +68,11 @@ pub fn local(
     for (site, v) in dropouts(&joint.graph) {
         placements.insert(site, Placement { global_shape: joint.graph.ty(v).shape.clone(), splits: Vec::new() });
     }
-    let effects = &Effects { shards: nested(effects), ..effects.clone() };
-    let syncs = &nested_syncs(meshed, layouts);
-    for ((axis, coordinate), whole) in coordinates.iter().enumerate().zip(layouts) {
+    let syncs = &meshed.syncs;
+    // The innermost axis sees the whole graph.
+    for ((axis, coordinate), whole) in coordinates.iter().enumerate().zip(layouts).rev() {
         let mesh = Mesh { model, effects, check, meshed: Meshed { joint, syncs: syncs.clone() } };
-        let typing = if axis == 0 { whole.clone() } else { mesh.typed(axis)? };
+        let typing = if axis + 1 == layouts.len() { whole.clone() } else { mesh.typed(axis)? };
         joint = mesh.meshed.joint;
         for (site, v) in dropouts(&joint.graph) {
             if let Layout::Split { dim, groups } = typing.of(v) {
@@ -89,39 +90,6 @@ pub fn local(
     Ok((joint, placements))
 }
 
-/// The shards with the groups of a rank's own piece: of those of the whole, what the axes before leave.
-fn nested(effects: &Effects) -> Vec<Shard> {
-    let within = |shard: &Shard| {
-        let outer = effects.shards.iter().filter(|o| {
-            o.parameter == shard.parameter && o.dim == shard.dim && o.axis < shard.axis && o.groups < shard.groups
-        });
-        let parts: i64 = outer.map(|o| effects.axes[o.axis].size).product();
-        Shard { groups: (shard.groups / parts).max(1), ..shard.clone() }
-    };
-    effects.shards.iter().map(within).collect()
-}
-
-/// As [`nested`], for syncs that split a dimension which the axes before theirs split too.
-fn nested_syncs(meshed: &Meshed, layouts: &[Typing]) -> Vec<(usize, Sync)> {
-    let mut syncs = meshed.syncs.clone();
-    for node in &meshed.joint.graph.nodes {
-        let (Op::Sync { sync }, Some(Some(out))) = (&node.op, node.outs.first()) else { continue };
-        let (axis, whole) = meshed.syncs[*sync as usize];
-        let within = |dim: usize, groups: i64| {
-            let outer = layouts.iter().take(axis).filter(
-                |typing| matches!(typing.of(*out), Layout::Split { dim: d, groups: g } if d == dim && g < groups),
-            );
-            (groups / outer.map(|typing| typing.parts).product::<i64>()).max(1)
-        };
-        syncs[*sync as usize].1 = match whole {
-            Sync::ReduceScatter { dim, groups } => Sync::ReduceScatter { dim, groups: within(dim, groups) },
-            Sync::Slice { dim, groups } => Sync::Slice { dim, groups: within(dim, groups) },
-            other => other,
-        };
-    }
-    syncs
-}
-
 /// Sites with what they drop out of, the forward ones first.
 fn dropouts(graph: &Graph) -> BTreeMap<u32, ValueId> {
     let mut found = BTreeMap::new();
@@ -133,10 +101,10 @@ fn dropouts(graph: &Graph) -> BTreeMap<u32, ValueId> {
     found
 }
 
-/// How a rank's boxes of the sharded parameters lie in the whole: an axis and a split each, outermost axis first.
+/// How a rank's boxes of the sharded parameters lie in the whole: an axis and a split each, innermost axis first.
 pub fn boxes(effects: &Effects, coordinates: &[i64]) -> BTreeMap<ParameterId, Vec<(usize, Split)>> {
-    let mut shards = nested(effects);
-    shards.sort_by_key(|s| s.axis);
+    let mut shards: Vec<&Shard> = effects.shards.iter().collect();
+    shards.sort_by_key(|s| std::cmp::Reverse(s.axis));
     let mut boxes: BTreeMap<ParameterId, Vec<(usize, Split)>> = BTreeMap::new();
     for s in shards {
         let (parts, part) = (effects.axes[s.axis].size, Part::Rank(coordinates[s.axis]));
