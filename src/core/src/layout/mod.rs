@@ -262,7 +262,7 @@ fn causes(node: &Node, typing: &Typing) -> Vec<Cause> {
     causes
 }
 
-/// Pairs of axes that split one dimension must nest: `g₁·n₁` divides `g₂` and `g₂·n₂` divides the size. The first value, or
+/// Axes that split one dimension must nest in their order: `g₁·n₁` divides `g₂` and `g₂·n₂` the size. The first value, or
 /// operand after its free slice, where they do not: its node and dimension, and the two axes' positions in `typings`.
 pub fn joint_fault(graph: &Graph, typings: &[Typing]) -> Option<(usize, usize, usize, usize)> {
     for (i, node) in graph.nodes.iter().enumerate() {
@@ -278,10 +278,8 @@ pub fn joint_fault(graph: &Graph, typings: &[Typing]) -> Option<(usize, usize, u
                 .collect();
             for (k, a) in held.iter().enumerate() {
                 for b in &held[k + 1..] {
-                    let (outer, inner) = if a.2 <= b.2 { (a, b) } else { (b, a) };
                     let size = graph.ty(v).shape[a.1];
-                    let nested = inner.2 % (outer.2 * typings[outer.0].parts) == 0
-                        && size % (inner.2 * typings[inner.0].parts) == 0;
+                    let nested = b.2 % (a.2 * typings[a.0].parts) == 0 && size % (b.2 * typings[b.0].parts) == 0;
                     if a.1 == b.1 && !nested {
                         return Some((i, a.1, a.0, b.0));
                     }
