@@ -187,7 +187,10 @@ impl Mesh<'_> {
         // Of several axes that split the batch, each divides what the outer ones leave.
         let outer = self.effects.data_parallel.iter().filter(|dp| dp.axis < axis);
         let groups = outer.map(|dp| self.effects.axes[dp.axis].size).product();
-        let data_parallel = self.data_parallel(axis).is_some();
+        // One row is not split: its dimension could not be told from one of size 1.
+        let is_row = |v: &slapo_model::Value| matches!(v.def, Def::Input(_)) && v.ty.shape.first() == Some(&1);
+        let data_parallel =
+            self.data_parallel(axis).is_some() && !self.meshed.joint.graph.values.iter().any(is_row);
         let leaf = move |def| match def {
             Def::Parameter(p) => self.held(p, axis),
             Def::Input(_) if data_parallel => Layout::Split { dim: 0, groups },

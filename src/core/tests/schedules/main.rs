@@ -1,8 +1,10 @@
 //! From a schedule's text to steps, and what the user is told on the way.
 
 mod expansion;
+mod cases;
 mod faults;
 mod layouts;
+mod meshes;
 mod pages;
 mod robust;
 mod steps;
