@@ -189,8 +189,7 @@ impl Mesh<'_> {
         let groups = outer.map(|dp| self.effects.axes[dp.axis].size).product();
         // One row is not split: its dimension could not be told from one of size 1.
         let is_row = |v: &slapo_model::Value| matches!(v.def, Def::Input(_)) && v.ty.shape.first() == Some(&1);
-        let data_parallel =
-            self.data_parallel(axis).is_some() && !self.meshed.joint.graph.values.iter().any(is_row);
+        let data_parallel = self.data_parallel(axis).is_some() && !self.meshed.joint.graph.values.iter().any(is_row);
         let leaf = move |def| match def {
             Def::Parameter(p) => self.held(p, axis),
             Def::Input(_) if data_parallel => Layout::Split { dim: 0, groups },

@@ -1,7 +1,7 @@
 //! From a schedule's text to steps, and what the user is told on the way.
 
-mod expansion;
 mod cases;
+mod expansion;
 mod faults;
 mod layouts;
 mod meshes;

@@ -46,7 +46,10 @@ fn every_example_on_every_mesh() {
 
 /// Of the tiny models, all of which have four heads.
 const SCHEDULES: [(&str, &str); 8] = [
-    ("gpt2-odd", "for b in m.transformer.h { column(b.attn.c_attn, over: tp, groups: 3); row(b.attn.c_proj, over: tp) }"),
+    (
+        "gpt2-odd",
+        "for b in m.transformer.h { column(b.attn.c_attn, over: tp, groups: 3); row(b.attn.c_proj, over: tp) }",
+    ),
     ("gpt2-odd", "for b in m.transformer.h { column(b.mlp.c_fc, over: tp); row(b.mlp.c_proj, over: tp) }"),
     ("gpt2-odd", "column_gathered(m.transformer.h[0].mlp.c_fc, over: tp)"),
     ("gpt2-odd", "checkpoint_ratio(m.transformer.h, ratio: 0.5)"),
@@ -70,10 +73,10 @@ fn std_schedules_on_every_mesh() {
         for (dp, tp) in (1..=8).map(|tp| (1, tp)).chain((2..=8).map(|dp| (dp, 1))).chain([(3, 2), (5, 4), (7, 2)]) {
             // A batch that every number of ranks divides.
             let head = "use std.parallel.{column, row, column_gathered}\nuse std.memory.{checkpoint_ratio, checkpoint_every}\n";
-            let sizes = format!("model \"{model}.pt2\"\ninput {{ batch = 840, seq = 7 }}\nmesh {{ dp = {dp}, tp = {tp} }}\n");
+            let sizes =
+                format!("model \"{model}.pt2\"\ninput {{ batch = 840, seq = 7 }}\nmesh {{ dp = {dp}, tp = {tp} }}\n");
             let body = body.replace("; ", "\n");
-            let text =
-                format!("{head}{sizes}schedule main(m: Module) {{\n{body}\nm.data_parallel(over: dp)\n}}\n");
+            let text = format!("{head}{sizes}schedule main(m: Module) {{\n{body}\nm.data_parallel(over: dp)\n}}\n");
             assert_eq!(accepted(model, &text), divided % tp == 0, "{text}");
         }
     }
