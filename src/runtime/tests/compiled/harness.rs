@@ -3,6 +3,8 @@
 //! Everything is float64, dropout is on, and every parameter is drawn at random, biases too: what is zero in a fresh model
 //! hides what is counted twice. Read [`Case`] first.
 
+#![allow(dead_code, clippy::allow_attributes, reason = "each test target uses a part of this")]
+
 use slapo_core::compile::{self, Effects, Options};
 use slapo_core::lower::OptimizerSettings;
 use slapo_core::passes::canonical;
@@ -169,7 +171,7 @@ fn randomise(program: &mut Program) {
 }
 
 /// Random tokens; labels and masks are ragged, and rows differ in how many count.
-fn batch(program: &Program) -> Vec<(u32, Tensor)> {
+pub fn batch(program: &Program) -> Vec<(u32, Tensor)> {
     let vocabulary = program.inputs.iter().filter_map(|input| input.limit).min().unwrap_or(2);
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     let mut below = |n: i64| {
