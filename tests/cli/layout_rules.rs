@@ -5,6 +5,8 @@
 //! them. Cases that the rule table accepts are executed in float64: the parts are the ranks of a simulated mesh, which
 //! leaves each case's difference from the whole operator, added up over the ranks, where a gradient would be.
 
+mod layout_axes;
+
 use safetensors::SafeTensors;
 use slapo_core::compile::{Effects, Options, compile};
 use slapo_core::ir::{Builder, TABLE, arg};
@@ -175,6 +177,17 @@ fn limits(graph: &Graph, node: &Node) -> BTreeMap<ValueId, i64> {
     limits
 }
 
+/// The operand that must be positive.
+fn positive_operand(node: &Node) -> Option<ValueId> {
+    let positive = ["log", "rsqrt", "sqrt", "pow.Tensor_Scalar"].contains(&node.name());
+    node.tensor("self").filter(|_| positive)
+}
+
+/// Whether to try several times as many layouts.
+fn thorough() -> bool {
+    std::env::var_os("SLAPO_THOROUGH").is_some()
+}
+
 /// A layout that the axis allows, any kind alike.
 fn random_layout(random: &mut Random, ty: &Type, parts: i64) -> Layout {
     match random.below(3) {
@@ -222,6 +235,34 @@ fn one_of_them(specimen: &Specimen, parts: i64, random: &mut Random) -> BTreeMap
     layouts
 }
 
+/// A model of one module without parameters.
+fn empty_model() -> Model {
+    let root = Module {
+        name: String::new(),
+        path: String::new(),
+        class: String::new(),
+        parent: None,
+        children: Vec::new(),
+        parameters: Vec::new(),
+        buffers: Vec::new(),
+    };
+    let graph =
+        Graph { values: Vec::new(), nodes: Vec::new(), inputs: Vec::new(), outputs: Vec::new(), loss: ValueId(0) };
+    let input = Input { name: "input_ids".to_owned(), dtype: DType::I64, shape: Vec::new() };
+    Model {
+        fingerprint: String::new(),
+        modules: vec![root],
+        scopes: vec![Scope { module: ModuleId(0), parent: None, call: 0 }],
+        parameters: Vec::new(),
+        buffers: Vec::new(),
+        inputs: vec![input],
+        mutations: Vec::new(),
+        sources: Vec::new(),
+        symbols: Vec::new(),
+        graph,
+    }
+}
+
 /// One rank's Program under construction: many cases, each with its own difference.
 struct Sheet {
     b: Builder,
@@ -234,33 +275,10 @@ struct Sheet {
 
 impl Sheet {
     fn new(parts: i64, rank: i64) -> Sheet {
-        let root = Module {
-            name: String::new(),
-            path: String::new(),
-            class: String::new(),
-            parent: None,
-            children: Vec::new(),
-            parameters: Vec::new(),
-            buffers: Vec::new(),
-        };
-        let graph =
-            Graph { values: Vec::new(), nodes: Vec::new(), inputs: Vec::new(), outputs: Vec::new(), loss: ValueId(0) };
         // The trainer wants something to read; no case does.
         let mut b = Builder::new();
         b.leaf("input_ids", Type { dtype: DType::I64, shape: vec![parts, 1] }, Def::Input(0));
-        let input = Input { name: "input_ids".to_owned(), dtype: DType::I64, shape: Vec::new() };
-        let model = Model {
-            fingerprint: String::new(),
-            modules: vec![root],
-            scopes: vec![Scope { module: ModuleId(0), parent: None, call: 0 }],
-            parameters: Vec::new(),
-            buffers: Vec::new(),
-            inputs: vec![input],
-            mutations: Vec::new(),
-            sources: Vec::new(),
-            symbols: Vec::new(),
-            graph,
-        };
+        let model = empty_model();
         Sheet { b, model, parts, rank, gradients: Vec::new(), names: Vec::new() }
     }
 
@@ -376,12 +394,7 @@ impl Sheet {
         whole: &mut BTreeMap<ValueId, ValueId>,
         held: &mut BTreeMap<ValueId, ValueId>,
     ) {
-        let node = &specimen.node;
-        let is_positive = |name: &str| {
-            node.tensor("self").is_some_and(|_| ["log", "rsqrt", "sqrt", "pow.Tensor_Scalar"].contains(&name))
-        };
-        if is_positive(node.name())
-            && let Some(x) = node.tensor("self")
+        if let Some(x) = positive_operand(&specimen.node)
             && layouts[&x] != Partial
         {
             let positive = self.opaque("abs", vec![arg("self", whole[&x])], specimen.types[&x].clone());
@@ -531,14 +544,18 @@ impl Ranks {
     /// Runs all cases and returns the difference of each.
     fn run(self) -> Vec<(String, f64)> {
         let names = self.0[0].names.clone();
-        let found = execute(self.0.into_iter().map(Sheet::program).collect());
-        let mut worst = vec![0.0f64; names.len()];
-        for (name, largest) in found {
-            let case = name.split('.').nth(1).and_then(|n| n.parse::<usize>().ok()).expect("a case number");
-            worst[case] = if largest.is_nan() { f64::NAN } else { worst[case].max(largest) };
-        }
-        names.into_iter().zip(worst).collect()
+        difference_of_each(names, execute(self.0.into_iter().map(Sheet::program).collect()))
     }
+}
+
+/// The largest of the differences that belong to each case.
+fn difference_of_each(names: Vec<String>, found: Vec<(String, f64)>) -> Vec<(String, f64)> {
+    let mut worst = vec![0.0f64; names.len()];
+    for (name, largest) in found {
+        let case = name.split('.').nth(1).and_then(|n| n.parse::<usize>().ok()).expect("a case number");
+        worst[case] = if largest.is_nan() { f64::NAN } else { worst[case].max(largest) };
+    }
+    names.into_iter().zip(worst).collect()
 }
 
 /// Runs one step of the ranks' programs in the worker; the largest absolute value of each gradient.
@@ -592,7 +609,7 @@ fn every_accepted_layout_is_right() {
         let mut ranks = Ranks::new(parts);
         for (i, specimen) in specimens.iter().enumerate() {
             let mut tried = BTreeSet::new();
-            for attempt in 0..TRIES {
+            for attempt in 0..if thorough() { 3 * TRIES } else { TRIES } {
                 let layouts = match attempt % 3 {
                     0 => at_random(specimen, parts, &mut random),
                     1 => alike(specimen, parts, &mut random),

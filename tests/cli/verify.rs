@@ -258,6 +258,18 @@ fn heads_share_one_of_keys_and_values() {
     }
 }
 
+/// Both axes of a mesh cut the same heads and features, the inner one what the outer one leaves.
+#[test]
+fn two_axes_of_tensor_parallelism() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let layers: Vec<&str> = GPT2.lines().filter(|line| line.contains("over: tp")).collect();
+    let layers = layers.join("\n");
+    let body = format!("for b in m.transformer.h {{\n{layers}\n{}\n}}", layers.replace("over: tp", "over: dp"));
+    let schedule = written(folder.path(), "examples/gpt2/gpt2-tiny.pt2", 2, 2, &body);
+    let report = report(&schedule, &["--batch", "3", "--seq", "7"]);
+    assert_ne!(report["verdict"], "wrong", "{report:#}");
+}
+
 /// One process: the canonical form, the derivative table and the rerun operators beside autograd.
 #[test]
 fn single_rank_programs_compute_what_the_model_computes() {

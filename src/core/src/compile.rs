@@ -10,11 +10,14 @@ use crate::passes::borders;
 use crate::passes::canonical::{self, canonicalize};
 use crate::passes::conversions::{Conversion, conversions};
 use crate::passes::merge::{Merged, merge};
-use crate::passes::mesh::{self, Choice};
+use crate::passes::mesh::{self, Check, Choice, Meshed};
 use crate::passes::recompute::{Region, recompute};
 use slapo_model::{BindError, Def, Graph, InputSizes, Model, ModuleId, Op, ParameterId, ScopeId, bind};
 use slapo_program::{Axis, Part, Placement, Program, Split};
 use std::collections::{BTreeMap, BTreeSet};
+
+#[doc(hidden)]
+pub use crate::passes::mesh::End;
 
 /// What a schedule asks of the compiler, resolved to the model.
 #[derive(Clone, Debug, PartialEq)]
@@ -152,6 +155,13 @@ pub struct Compiled {
     pub program: Program,
 }
 
+impl Compiled {
+    fn meshed(&self) -> Meshed {
+        let Compiled { joint, syncs, asked, choices, layouts, .. } = self.clone();
+        Meshed { joint, syncs, asked, choices, typings: layouts }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fault {
     Bind(BindError),
@@ -255,6 +265,69 @@ pub fn compile(
     effects: &Effects,
     options: &Options,
 ) -> Result<Compiled, Vec<Fault>> {
+    let (bound, joint) = differentiated(model, sizes, effects, options)?;
+    let (meshed, faults) = mesh::reduced(model, joint, effects, Check::Held);
+    if !faults.is_empty() {
+        return Err(layout_faults(faults));
+    }
+    let (joint, merged) = merge(meshed.joint, &meshed.syncs, &meshed.typings);
+    let joint = recompute(model, joint, &regions(model, effects));
+    let meshed = Meshed { joint, ..meshed };
+    let layouts = mesh::layouts(model, &meshed, effects, Check::Held).map_err(layout_faults)?;
+    let conversions = conversions(model, &meshed.joint, effects, (&meshed.syncs, &meshed.asked), &layouts);
+    let denied = denied(model, effects, &conversions);
+    if !denied.is_empty() {
+        return Err(denied);
+    }
+    let program = match world(effects) {
+        1 => {
+            let (local, placements) = micro_batched(&meshed.joint, i64::from(effects.micro_batches))?;
+            lower::lower(model, &local, &target(effects, options, &meshed.joint.graph, placements))
+        }
+        _ => Ranks { model, meshed: &meshed, layouts: &layouts, effects, options, check: Check::Held }.program(0)?,
+    };
+    let Meshed { joint, syncs, asked, choices, .. } = meshed;
+    Ok(Compiled { bound, joint, layouts, syncs, asked, choices, merged, conversions, program })
+}
+
+/// A schedule compiled for its ranks whether it is right or not.
+#[doc(hidden)]
+pub struct Unchecked {
+    /// What [`compile`] says of it.
+    pub faults: Vec<Fault>,
+    /// The programs of all ranks, or why there are none: sizes that do not fit.
+    pub programs: Result<Vec<Program>, Vec<Fault>>,
+}
+
+/// Compiles without the check of layouts, literally what the schedule says, and without one of the reductions that
+/// `data_parallel` brings. For the tests that run what [`compile`] refuses, to see that it is wrong.
+#[doc(hidden)]
+pub fn unchecked(
+    model: &Model,
+    sizes: &InputSizes,
+    effects: &Effects,
+    options: &Options,
+    without: Option<End>,
+) -> Result<Unchecked, Vec<Fault>> {
+    let check = Check::Bypassed { without };
+    let (_, joint) = differentiated(model, sizes, effects, options)?;
+    let (meshed, faults) = mesh::reduced(model, joint, effects, check);
+    let meshed = Meshed { joint: recompute(model, meshed.joint, &regions(model, effects)), ..meshed };
+    let layouts = mesh::layouts(model, &meshed, effects, check).map_err(layout_faults);
+    let programs = layouts.and_then(|layouts| {
+        let ranks = Ranks { model, meshed: &meshed, layouts: &layouts, effects, options, check };
+        (0..world(effects)).map(|rank| ranks.program(rank)).collect()
+    });
+    Ok(Unchecked { faults: layout_faults(faults), programs })
+}
+
+/// The bound graph, and the joint one with the schedule's points in it.
+fn differentiated(
+    model: &Model,
+    sizes: &InputSizes,
+    effects: &Effects,
+    options: &Options,
+) -> Result<(Graph, Joint), Vec<Fault>> {
     let micro_batches = i64::from(effects.micro_batches);
     if micro_batches < 1 || sizes.batch % micro_batches != 0 {
         return Err(vec![Fault::Batch { batch: sizes.batch, micro_batches: effects.micro_batches }]);
@@ -268,24 +341,7 @@ pub fn compile(
     if joint.gradients.is_empty() {
         return Err(vec![Fault::NothingToTrain]);
     }
-    let mesh::Meshed { joint, syncs, asked, choices, typings } =
-        mesh::reduced(model, joint, effects).map_err(layout_faults)?;
-    let (joint, merged) = merge(joint, &syncs, &typings);
-    let joint = recompute(model, joint, &regions(model, effects));
-    let layouts = mesh::layouts(model, &joint, effects, &syncs);
-    let conversions = conversions(model, &joint, effects, (&syncs, &asked), &layouts);
-    let denied = denied(model, effects, &conversions);
-    if !denied.is_empty() {
-        return Err(denied);
-    }
-    let program = match world(effects) {
-        1 => {
-            let (local, placements) = micro_batched(&joint, micro_batches)?;
-            lower::lower(model, &local, &target(effects, options, &joint.graph, placements))
-        }
-        _ => rank_program(model, &joint, &syncs, effects, options, 0)?,
-    };
-    Ok(Compiled { bound, joint, layouts, syncs, asked, choices, merged, conversions, program })
+    Ok((bound, joint))
 }
 
 fn layout_faults(faults: Vec<LayoutFault>) -> Vec<Fault> {
@@ -337,44 +393,48 @@ pub fn programs(
     effects: &Effects,
     options: &Options,
 ) -> Result<Vec<Program>, Vec<Fault>> {
-    (0..world(effects))
-        .map(|rank| {
-            let Compiled { joint, syncs, layouts, .. } = compiled;
-            rank_program(model, joint, syncs, effects, options, rank)
-        })
-        .collect()
+    let meshed = compiled.meshed();
+    let ranks = Ranks { model, meshed: &meshed, layouts: &compiled.layouts, effects, options, check: Check::Held };
+    (0..world(effects)).map(|rank| ranks.program(rank)).collect()
 }
 
 fn world(effects: &Effects) -> i64 {
     effects.axes.iter().map(|axis| axis.size).product()
 }
 
-fn rank_program(
-    model: &Model,
-    joint: &Joint,
-    syncs: &[(usize, Sync)],
-    effects: &Effects,
-    options: &Options,
-    rank: i64,
-) -> Result<Program, Vec<Fault>> {
-    let mut rest = rank;
-    let mut coordinates: Vec<i64> = Vec::new();
-    for axis in effects.axes.iter().rev() {
-        coordinates.insert(0, rest % axis.size);
-        rest /= axis.size;
+/// What the programs of all ranks are made of.
+struct Ranks<'a> {
+    model: &'a Model,
+    meshed: &'a Meshed,
+    layouts: &'a [Typing],
+    effects: &'a Effects,
+    options: &'a Options,
+    check: Check,
+}
+
+impl Ranks<'_> {
+    fn program(&self, rank: i64) -> Result<Program, Vec<Fault>> {
+        let Ranks { model, meshed, layouts, effects, options, check } = *self;
+        let mut rest = rank;
+        let mut coordinates: Vec<i64> = Vec::new();
+        for axis in effects.axes.iter().rev() {
+            coordinates.insert(0, rest % axis.size);
+            rest /= axis.size;
+        }
+        let (local, mut placements) =
+            mesh::local(model, meshed, effects, layouts, check, &coordinates).map_err(layout_faults)?;
+        let (local, micro) = micro_batched(&local, i64::from(effects.micro_batches))?;
+        for (site, placement) in micro {
+            placements.entry(site).or_default().splits.extend(placement.splits);
+        }
+        let target = Target {
+            mesh: effects.axes.iter().map(|a| Axis { name: a.name.clone(), size: a.size }).collect(),
+            boxes: mesh::boxes(effects, &coordinates),
+            coordinates,
+            ..target(effects, options, &meshed.joint.graph, placements)
+        };
+        Ok(lower::lower(model, &local, &target))
     }
-    let (local, mut placements) = mesh::local(model, joint, effects, syncs, &coordinates);
-    let (local, micro) = micro_batched(&local, i64::from(effects.micro_batches))?;
-    for (site, placement) in micro {
-        placements.entry(site).or_default().splits.extend(placement.splits);
-    }
-    let target = Target {
-        mesh: effects.axes.iter().map(|a| Axis { name: a.name.clone(), size: a.size }).collect(),
-        boxes: mesh::boxes(effects, &coordinates),
-        coordinates,
-        ..target(effects, options, &joint.graph, placements)
-    };
-    Ok(lower::lower(model, &local, &target))
 }
 
 /// The program of the unscheduled model under libtorch's own autograd: the oracle. What the schedule changes of training

@@ -5,6 +5,7 @@
 //! operator run on the parts, and the result is held as stated. Micro-batches of one rank are such an axis; their
 //! collectives are accumulations over time.
 
+mod guess;
 mod partition;
 mod rules;
 mod view;
@@ -158,6 +159,13 @@ pub struct OnAxis<'s> {
     pub syncs: &'s [(usize, Sync)],
 }
 
+impl OnAxis<'_> {
+    /// Whether the sync of that number is one of this axis.
+    fn is_over(&self, sync: u32) -> bool {
+        self.syncs.get(sync as usize).is_some_and(|(axis, _)| Some(*axis) == self.axis)
+    }
+}
+
 /// A node that no rule accepts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Refusal {
@@ -185,6 +193,23 @@ pub fn infer(graph: &Graph, parts: i64, leaf: impl Fn(Def) -> Layout) -> Result<
 /// One mistake gives one refusal: what reads a refused node's results is not reported again, and of several nodes that
 /// meet the same partial sum only the first is.
 pub fn infer_on(graph: &Graph, on: OnAxis, leaf: impl Fn(Def) -> Layout) -> Result<Typing, Vec<Refusal>> {
+    infer_or(graph, on, leaf, |_, _, _| None)
+}
+
+/// As [`infer_on`], but a refused node goes on as what its parts would literally compute, where that has a layout: for
+/// tests that run what the rules refuse.
+#[doc(hidden)]
+pub fn guess_on(graph: &Graph, on: OnAxis, leaf: impl Fn(Def) -> Layout) -> Result<Typing, Vec<Refusal>> {
+    infer_or(graph, on, leaf, |node, typing, sliceable| guess::outcome(graph, node, typing, sliceable, on))
+}
+
+/// `otherwise` may decide about a node that the rules refuse.
+fn infer_or(
+    graph: &Graph,
+    on: OnAxis,
+    leaf: impl Fn(Def) -> Layout,
+    otherwise: impl Fn(&Node, &Typing, &[bool]) -> Option<rules::Outcome>,
+) -> Result<Typing, Vec<Refusal>> {
     let n = graph.values.len();
     let mut typing = Typing {
         parts: on.parts,
@@ -208,8 +233,9 @@ pub fn infer_on(graph: &Graph, on: OnAxis, leaf: impl Fn(Def) -> Layout) -> Resu
             node.outs.iter().flatten().for_each(|v| broken[v.0 as usize] = true);
             continue;
         }
-        match rules::apply(graph, node, &typing, &sliceable, on) {
-            Ok(outcome) => typing.keep(i, node, outcome),
+        let verdict = rules::apply(graph, node, &typing, &sliceable, on);
+        match verdict.or_else(|refusal| otherwise(node, &typing, &sliceable).ok_or(refusal)) {
+            Ok(outcome) => typing.keep(i, node, outcome, on),
             Err(mut refusal) => {
                 refusal.node = i;
                 refusal.operands = operands(node, &typing);
@@ -227,7 +253,7 @@ pub fn infer_on(graph: &Graph, on: OnAxis, leaf: impl Fn(Def) -> Layout) -> Resu
 }
 
 impl Typing {
-    fn keep(&mut self, i: usize, node: &Node, outcome: rules::Outcome) {
+    fn keep(&mut self, i: usize, node: &Node, outcome: rules::Outcome, on: OnAxis) {
         for (v, layout) in outcome.slices {
             self.slices.insert((i, v), layout);
         }
@@ -236,7 +262,7 @@ impl Typing {
         }
         let inherited = node.reads().find_map(|v| self.origins[v.0 as usize]);
         let cause = match node.op {
-            Op::Sync { sync } => Some(Cause::Sync(sync)),
+            Op::Sync { sync } if on.is_over(sync) => Some(Cause::Sync(sync)),
             _ => node.reads().find_map(|v| self.causes[v.0 as usize]),
         };
         for (out, layout) in node.outs.iter().zip(outcome.results) {

@@ -142,7 +142,9 @@ impl<'a> Merge<'a> {
 
     /// Positions of the terms that are one reduction, for every term that begins one.
     fn groups(&self, terms: &[ValueId]) -> Vec<Vec<usize>> {
-        let mut groups: Vec<(Option<(usize, Vec<Layout>)>, Vec<usize>)> = Vec::new();
+        /// An axis, and how the ranks of every axis hold the result.
+        type Key = (usize, Vec<Layout>);
+        let mut groups: Vec<(Option<Key>, Vec<usize>)> = Vec::new();
         for (at, term) in terms.iter().enumerate() {
             let key = self.reduction(*term).map(|reduction| {
                 let held = self.typings.iter().map(|typing| typing.of(*term)).collect();

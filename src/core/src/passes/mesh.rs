@@ -14,6 +14,7 @@ use slapo_program::{Part, Placement, Split};
 use std::collections::BTreeMap;
 
 /// A joint graph with the syncs of the mesh in it.
+#[derive(Clone)]
 pub struct Meshed {
     pub joint: Joint,
     /// What its [`Op::Sync`] nodes number: the axis, and what is done on it.
@@ -37,37 +38,63 @@ pub struct Choice {
     pub collective: Option<Sync>,
 }
 
+/// Whether a schedule is held to its layouts. Everything but [`Check::Held`] is for tests that run what the check refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Check {
+    Held,
+    /// Go on with guesses, without one of the reductions that `data_parallel` brings.
+    Bypassed {
+        without: Option<End>,
+    },
+}
+
+/// What `data_parallel` reduces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    Loss,
+    Gradient(ParameterId),
+}
+
 /// The layouts of a graph that [`reduced`] has accepted, one per axis; none where the schedule asks nothing of the mesh.
 /// Recomputation between the two changes nothing: it copies nodes.
-pub fn layouts(model: &Model, joint: &Joint, effects: &Effects, syncs: &[(usize, Sync)]) -> Vec<Typing> {
+pub fn layouts(
+    model: &Model,
+    meshed: &Meshed,
+    effects: &Effects,
+    check: Check,
+) -> Result<Vec<Typing>, Vec<LayoutFault>> {
     if is_idle(effects) {
-        return Vec::new();
+        return Ok(Vec::new());
     }
-    let mesh = Mesh { model, effects, joint: joint.clone(), syncs: syncs.to_vec() };
-    (0..effects.axes.len()).filter_map(|axis| mesh.infer(axis).ok()).collect()
+    let mesh = Mesh { model, effects, check, joint: meshed.joint.clone(), syncs: meshed.syncs.clone() };
+    (0..effects.axes.len()).map(|axis| mesh.typed(axis)).collect()
 }
 
 /// The joint graph of one rank, partitioned axis by axis, and how its dropout sites lie in the whole. Inner axes come first:
-/// an outer one's pieces are as many groups of what is left, while an inner one's would be fewer.
+/// an outer one's pieces are as many groups of what is left, while an inner one's would be fewer. `layouts` are those of the
+/// whole.
 pub fn local(
     model: &Model,
-    joint: &Joint,
+    meshed: &Meshed,
     effects: &Effects,
-    syncs: &[(usize, Sync)],
+    layouts: &[Typing],
+    check: Check,
     coordinates: &[i64],
-) -> (Joint, BTreeMap<u32, Placement>) {
+) -> Result<(Joint, BTreeMap<u32, Placement>), Vec<LayoutFault>> {
+    let mut joint = meshed.joint.clone();
     let mut placements: BTreeMap<u32, Placement> = BTreeMap::new();
     for (site, v) in dropouts(&joint.graph) {
         placements.insert(site, Placement { global_shape: joint.graph.ty(v).shape.clone(), splits: Vec::new() });
     }
-    let mut joint = joint.clone();
-    for (axis, coordinate) in coordinates.iter().enumerate().rev() {
+    let syncs = &meshed.syncs;
+    // The innermost axis sees the whole graph.
+    for ((axis, coordinate), whole) in coordinates.iter().enumerate().zip(layouts).rev() {
         if effects.axes[axis].size == 1 {
             drop_syncs(&mut joint.graph, syncs, axis);
             continue;
         }
-        let mesh = Mesh { model, effects, joint, syncs: syncs.to_vec() };
-        let Ok(typing) = mesh.infer(axis) else { return (mesh.joint, placements) };
+        let mesh = Mesh { model, effects, check, joint, syncs: syncs.clone() };
+        let typing = if axis + 1 == layouts.len() { whole.clone() } else { mesh.typed(axis)? };
         joint = mesh.joint;
         for (site, v) in dropouts(&joint.graph) {
             if let Layout::Split { dim, groups } = typing.of(v) {
@@ -82,7 +109,7 @@ pub fn local(
         let gradients = joint.gradients.iter().zip(values).map(|((p, _), v)| (*p, *v)).collect();
         joint = Joint { forward, mutations, gradients, graph, rerun: joint.rerun };
     }
-    (joint, placements)
+    Ok((joint, placements))
 }
 
 /// An axis of one rank has nothing to convert.
@@ -123,30 +150,30 @@ fn is_idle(effects: &Effects) -> bool {
 }
 
 /// Types `joint` on every axis, puts in the reductions that `data_parallel` brings, and settles which collective every sync
-/// is: each has a number of its own then.
-pub fn reduced(model: &Model, joint: Joint, effects: &Effects) -> Result<Meshed, Vec<LayoutFault>> {
+/// is: each has a number of its own then. With what does not fit, which leaves the syncs as they were asked for.
+pub fn reduced(model: &Model, joint: Joint, effects: &Effects, check: Check) -> (Meshed, Vec<LayoutFault>) {
     let syncs: Vec<(usize, Sync)> = effects.syncs.iter().map(|s| (s.axis, s.sync)).collect();
+    let mut mesh = Mesh { model, effects, check, joint, syncs };
     if is_idle(effects) {
-        return Ok(Meshed { joint, syncs, asked: Vec::new(), choices: Vec::new(), typings: Vec::new() });
+        return (mesh.unsettled(), Vec::new());
     }
     let uneven = uneven(model, effects);
     if !uneven.is_empty() {
-        return Err(uneven);
+        return (mesh.unsettled(), uneven);
     }
-    let mut mesh = Mesh { model, effects, joint, syncs };
     mesh.sync_parameter_gradients();
     let mut faults = Vec::new();
     for axis in 0..effects.axes.len() {
         faults.extend(describe::once_per_module(mesh.axis(axis)));
     }
     if !faults.is_empty() {
-        return Err(faults);
+        return (mesh.unsettled(), faults);
     }
     // Reductions that one axis brought are nodes that the others have not seen.
     let typings: Vec<Typing> = (0..effects.axes.len()).filter_map(|axis| mesh.infer(axis).ok()).collect();
     match mesh.nesting(&typings) {
-        Some(fault) => Err(vec![fault]),
-        None => Ok(mesh.settled(typings)),
+        Some(fault) => (mesh.unsettled(), vec![fault]),
+        None => (mesh.settled(typings), Vec::new()),
     }
 }
 
@@ -170,22 +197,41 @@ fn uneven(model: &Model, effects: &Effects) -> Vec<LayoutFault> {
 struct Mesh<'a> {
     model: &'a Model,
     effects: &'a Effects,
+    check: Check,
     joint: Joint,
     syncs: Vec<(usize, Sync)>,
 }
 
 impl Mesh<'_> {
     fn infer(&self, axis: usize) -> Result<Typing, Vec<Refusal>> {
+        let (on, leaf) = self.axis_and_leaves(axis);
+        layout::infer_on(&self.joint.graph, on, leaf)
+    }
+
+    /// The layouts to go on with: guesses where the check is bypassed.
+    fn typed(&self, axis: usize) -> Result<Typing, Vec<LayoutFault>> {
+        let (on, leaf) = self.axis_and_leaves(axis);
+        let typing = match self.check {
+            Check::Held => self.infer(axis),
+            Check::Bypassed { .. } => layout::guess_on(&self.joint.graph, on, leaf),
+        };
+        typing.map_err(|refusals| refusals.into_iter().map(|r| self.refused(axis, r)).collect())
+    }
+
+    fn axis_and_leaves(&self, axis: usize) -> (OnAxis<'_>, impl Fn(Def) -> Layout) {
         let on = OnAxis { parts: self.effects.axes[axis].size, axis: Some(axis), syncs: &self.syncs };
         // Of several axes that split the batch, each divides what the outer ones leave.
         let outer = self.effects.data_parallel.iter().filter(|dp| dp.axis < axis);
         let groups = outer.map(|dp| self.effects.axes[dp.axis].size).product();
-        let data_parallel = self.data_parallel(axis).is_some();
-        layout::infer_on(&self.joint.graph, on, |def| match def {
+        // One row is not split: its dimension could not be told from one of size 1.
+        let is_row = |v: &slapo_model::Value| matches!(v.def, Def::Input(_)) && v.ty.shape.first() == Some(&1);
+        let data_parallel = self.data_parallel(axis).is_some() && !self.joint.graph.values.iter().any(is_row);
+        let leaf = move |def| match def {
             Def::Parameter(p) => self.held(p, axis),
             Def::Input(_) if data_parallel => Layout::Split { dim: 0, groups },
             _ => Layout::Replicated,
-        })
+        };
+        (on, leaf)
     }
 
     fn data_parallel(&self, axis: usize) -> Option<&DataParallel> {
@@ -198,6 +244,11 @@ impl Mesh<'_> {
 
     fn held(&self, parameter: ParameterId, axis: usize) -> Layout {
         self.shard(parameter, axis).map_or(Layout::Replicated, |s| Layout::Split { dim: s.dim, groups: s.groups })
+    }
+
+    /// The syncs as the schedule has them.
+    fn unsettled(self) -> Meshed {
+        Meshed { joint: self.joint, syncs: self.syncs, asked: Vec::new(), choices: Vec::new(), typings: Vec::new() }
     }
 
     /// Gives every sync node a number of its own, and the layouts that were asked for the collectives that lead to them.
@@ -256,11 +307,9 @@ impl Mesh<'_> {
 
     /// Types one axis and adds the reductions of `data_parallel`; all faults of the axis.
     fn axis(&mut self, axis: usize) -> Vec<LayoutFault> {
-        let typing = match self.infer(axis) {
-            Ok(typing) => typing,
-            Err(refusals) => return refusals.into_iter().map(|r| self.refused(axis, r)).collect(),
-        };
-        if self.data_parallel(axis).is_some() {
+        if self.data_parallel(axis).is_some()
+            && let Ok(typing) = self.typed(axis)
+        {
             self.reduce_ends(axis, &typing);
         }
         match self.infer(axis) {
@@ -273,6 +322,10 @@ impl Mesh<'_> {
         let first = 1 + self.joint.mutations.len();
         let ends: Vec<usize> = std::iter::once(0).chain(first..self.joint.graph.outputs.len()).collect();
         for at in ends {
+            let end = at.checked_sub(first).map_or(End::Loss, |g| End::Gradient(self.joint.gradients[g].0));
+            if self.check == (Check::Bypassed { without: Some(end) }) {
+                continue;
+            }
             if typing.of(self.joint.graph.outputs[at]) == Layout::Partial {
                 let number = self.syncs.len() as u32;
                 self.syncs.push((axis, Sync::AllReduce));
@@ -320,16 +373,14 @@ impl Mesh<'_> {
             Op::Sync { sync } => self.effects.syncs.get(sync as usize).filter(|s| s.axis == axis),
             _ => None,
         };
-        // Where sizes would be legal, the sync fits but for the size.
-        let schedule = asked.filter(|_| refusal.legal.is_empty());
         let found = refusal.operands.first().map_or(Layout::Replicated, |(_, layout)| *layout);
         let read = node.tensor("self").map_or(&[][..], |v| &self.joint.graph.ty(v).shape);
-        let problem = match schedule {
-            Some(sync) => match sync.sync.apply(found) {
-                Some(Layout::Split { dim, groups }) => {
+        let problem = match asked {
+            Some(sync) => match self.uneven_sync(axis, sync.sync, found, read) {
+                Some((dim, groups)) => {
                     LayoutProblem::SyncUneven { at, dim, size: read[dim], groups, step: sync.step }
                 }
-                _ => LayoutProblem::Sync { at, sync: sync.sync, found, step: sync.step },
+                None => LayoutProblem::Sync { at, sync: sync.sync, found, step: sync.step },
             },
             None => match describe::cut(&self.joint.graph, node, &at, found, &refusal.legal) {
                 Some(cut) => cut,
@@ -346,6 +397,15 @@ impl Mesh<'_> {
         steps.dedup();
         let origin = refusal.origin.map(|node| self.place(node));
         LayoutFault { axis, problem, origin, steps, legal: refusal.legal }
+    }
+
+    /// The dimension, and its groups, that a sync which fits but for the sizes would cut into uneven pieces.
+    fn uneven_sync(&self, axis: usize, sync: Sync, from: Layout, shape: &[i64]) -> Option<(usize, i64)> {
+        let parts = self.effects.axes[axis].size;
+        [Some(from), sync.apply(from)].into_iter().flatten().find_map(|layout| match layout {
+            Layout::Split { dim, groups } if shape[dim] % groups.saturating_mul(parts) != 0 => Some((dim, groups)),
+            _ => None,
+        })
     }
 
     fn steps(&self, axis: usize, cause: Cause) -> Vec<u32> {

@@ -151,7 +151,7 @@ impl Teller<'_> {
         );
         let diagnostic = Diagnostic::error(Code::Uneven, message);
         match size % groups {
-            0 => diagnostic.help(format!("legal sizes of `{}` here: {}", self.axis, joined(&divisors(size / groups)))),
+            0 => diagnostic,
             _ => diagnostic.help(format!("numbers of groups that divide {size}: {}", joined(&divisors(size)))),
         }
     }

@@ -1,153 +1,187 @@
-//! Mistakes that schedules of other systems accept, or refuse without a word of why. Names are those of the list that they
-//! come from.
+//! Faults that users of other tools ran into, as schedules that are refused: where, why, and with what advice.
+//!
+//! Each test bears the number of its case. What must compute the right numbers rather than be refused is with the runtime.
 
 use crate::support::{Run, run};
 
-const HEAD: &str = "model \"gpt2-tiny.pt2\"\ninput { batch = 8, seq = 64 }\nmesh { dp = 2, tp = 2 }\n\n";
-
-/// Lines 6 and following are `statements`.
-fn check(statements: &[&str]) -> Run {
-    let body = statements.join("\n    ");
-    run("case", &format!("{HEAD}schedule main(m: GPT2LMHeadModel) {{\n    {body}\n}}\n")).compiled()
+/// A schedule of one block `b` of the example, on two ranks by two.
+fn check(body: &str) -> Run {
+    on("tp = 2", body)
 }
 
-/// The labels of the only diagnostic: line and text, the primary one first.
-fn labels(run: &Run) -> Vec<(u32, String)> {
-    let [diagnostic] = run.diagnostics.as_slice() else { panic!("one diagnostic is wanted:\n{}", run.rendered()) };
-    let all = diagnostic.primary.iter().chain(&diagnostic.secondary);
-    all.map(|label| (run.files.line_column(label.span.file, label.span.start).line, label.text.clone())).collect()
+fn on(tp: &str, body: &str) -> Run {
+    let text = format!(
+        "use std.parallel.{{column, row}}\nmodel \"gpt2-tiny.pt2\"\ninput {{ batch = 8, seq = 64 }}\nmesh {{ dp = 2, {tp} }}\n\
+         schedule main(m: GPT2LMHeadModel) {{\nlet b = m.transformer.h[0]\n{body}\n}}\n"
+    );
+    run("case", &text).compiled()
 }
 
-/// A column and its row, right but for what a case adds.
-const PAIR: [&str; 6] = [
-    "let mlp = m.transformer.h[0].mlp",
-    "mlp.c_fc.weight.shard(out, over: tp)",
-    "mlp.c_fc.bias.shard(out, over: tp)",
-    "mlp.c_proj.weight.shard(in, over: tp)",
-    "mlp.c_fc.input().grad().sync(all_reduce, over: tp)",
-    "mlp.c_proj.output().sync(all_reduce, over: tp)",
-];
+/// One error of that code, at the statement that begins with `at`, which says everything in `said`.
+fn refused(run: &Run, code: &str, at: &str, said: &[&str]) {
+    let shown = run.rendered();
+    assert_eq!(run.codes(), [code], "{shown}");
+    let span = run.diagnostics[0].span().unwrap_or_else(|| panic!("{shown}"));
+    let line = run.files.line_column(run.file, span.start).line as usize;
+    let text = run.files.text(run.file).lines().nth(line - 1).unwrap_or_default();
+    assert!(span.file == run.file && text.trim().starts_with(at), "at `{text}`, not `{at}`: {shown}");
+    for words in said {
+        assert!(shown.contains(words), "nothing of `{words}` in {shown}");
+    }
+}
 
+/// Degree 1 is no special case: the axis exists, and what is right at 2 is right at 1.
 #[test]
-fn b13_a_parameter_is_sharded_twice() {
-    let run = check(&[
-        "let fc = m.transformer.h[0].mlp.c_fc",
-        "fc.weight.shard(0, over: tp)",
-        "fc.weight.shard(0, over: tp)",
-    ]);
-    assert_eq!(run.codes(), ["S0501"]);
-    assert_eq!(labels(&run), [(8, "for the second time".to_string()), (7, "split along `0` here".to_string())]);
+fn b03_every_schedule_checks_at_degree_one() {
+    let body = "column(b.mlp.c_fc, over: tp)\nrow(b.mlp.c_proj, over: tp)\nm.data_parallel(over: dp)";
+    for tp in ["tp = 1", "tp = 2"] {
+        assert_eq!(on(tp, body).rendered(), "");
+    }
+    let wrong = "column(b.mlp.c_fc, over: tp)\nb.mlp.c_proj.weight.shard(in, over: tp)";
+    assert_eq!(on("tp = 1", wrong).codes(), on("tp = 2", wrong).codes());
 }
 
+/// A name that is not there is an error, whatever else of the list matches.
 #[test]
-fn f6_along_another_dimension_of_the_same_axis() {
-    let run = check(&[
-        "let fc = m.transformer.h[0].mlp.c_fc",
-        "fc.weight.shard(in, over: tp)",
-        "fc.weight.shard(out, over: tp)",
-    ]);
-    assert_eq!(run.codes(), ["S0502"]);
-    assert_eq!(labels(&run), [(8, "for the second time".to_string()), (7, "split along `in` here".to_string())]);
+fn b11_every_alternative_in_a_list_must_match() {
+    let run = check("b.mlp.{c_fc, fake}.weight.shard(out, over: tp)");
+    refused(&run, "S0201", "b.mlp.{c_fc, fake}", &["has no `fake`", "`fake`"]);
+    let run = check("b.attn.{c_attn, c_proj}.{weight, wieght}.annotate(\"lr\", 2)");
+    assert!(!run.checked.is_ok() && run.rendered().contains("`wieght`"), "{}", run.rendered());
+    assert_eq!(check("b.mlp.{c_fc, fake?}.weight.annotate(\"lr\", 2)").codes(), [""; 0]);
 }
 
-/// Over two axes a parameter may be split, along two dimensions or twice along one: the pieces then nest.
+/// Each way to split the table of a tied head halfway names the use that does not go along; the table is one parameter.
 #[test]
-fn f6_over_two_axes() {
-    let run = check(&[
-        "let fc = m.transformer.h[0].mlp.c_fc",
-        "fc.weight.shard(in, over: dp)",
-        "fc.weight.shard(out, over: tp)",
-    ]);
-    assert!(run.checked.is_ok(), "{}", run.rendered());
-    let run = check(&[
-        "let fc = m.transformer.h[0].mlp.c_fc",
-        "fc.bias.shard(out, over: tp)",
-        "fc.bias.shard(out, over: dp)",
-    ]);
-    let groups: Vec<(usize, i64)> = run.checked.effects.shards.iter().map(|s| (s.axis, s.groups)).collect();
-    assert_eq!(groups, [(1, 2), (0, 1)]);
-    let again = check(&[
-        "let fc = m.transformer.h[0].mlp.c_fc",
-        "fc.bias.shard(out, over: [dp, tp])",
-        "fc.bias.shard(out, over: dp)",
-    ]);
-    assert_eq!(again.codes(), ["S0501"]);
-    assert_eq!(labels(&again)[1], (7, "split along `out` here".to_string()));
+fn b15_half_of_a_tie_is_refused_with_the_reason() {
+    let table = "m.transformer.wte.weight.shard(vocab, over: tp)";
+    let gradient = "m.lm_head.input().grad().sync(all_reduce, over: tp)";
+    let output = "m.transformer.wte.output().sync(all_reduce, over: tp)";
+    assert_eq!(check(&format!("{table}\n{gradient}\n{output}")).rendered(), "");
+    let run = check(&format!("{table}\n{gradient}"));
+    refused(&run, "S0602", table, &["the output of `transformer.wte` is a partial sum"]);
+    let run = check(&format!("{table}\n{output}"));
+    refused(&run, "S0602", table, &["the gradient of the input of `lm_head` is a partial sum"]);
+    let run = check(&format!("{table}\nm.lm_head.weight.shard(out, over: tp)\n{gradient}\n{output}"));
+    refused(&run, "S0502", "m.lm_head.weight.shard", &["both names are one parameter"]);
+    let run = check("m.transformer.wte.weight.shard(hidden, over: tp)");
+    refused(&run, "S0603", "m.transformer.wte.weight.shard", &["`native_layer_norm`", "split"]);
+    let run = check("m.lm_head.weight.grad().sync(all_reduce, over: tp)");
+    refused(&run, "S0604", "m.lm_head.weight.grad()", &["whole on every rank of `tp`", "leave the sync out"]);
 }
 
+/// Chunks of the batch: that a gradient is a sum over ranks follows from what it is computed of, not from its activation.
 #[test]
-fn f4_a_dimension_that_is_not_there() {
-    let run = check(&["m.transformer.h[0].mlp.c_fc.weight.shard(2, over: tp)"]);
-    assert_eq!(run.codes(), ["S0206"]);
-    assert_eq!(run.diagnostics[0].helps, ["its dimensions are `in` (64), `out` (256)"]);
-    let run = check(&["m.transformer.h[0].mlp.output().sync(reduce_scatter(3), over: tp)"]);
-    assert_eq!(run.codes(), ["S0206"]);
-    assert_eq!(run.diagnostics[0].helps, ["its dimensions are `batch` (8), `seq` (64), `hidden` (64)"]);
+fn b25_gradients_of_chunks_are_partial_sums_too() {
+    let head = "m.transformer.wte.weight.shard(vocab, over: tp)\nm.transformer.wte.output().sync(all_reduce, over: tp)\n\
+                m.accumulate(steps: 4)";
+    let run = check(head);
+    refused(&run, "S0602", "m.transformer.wte.weight.shard", &["the gradient of the input of `lm_head`"]);
+    assert_eq!(check(&format!("{head}\nm.lm_head.input().grad().sync(all_reduce, over: tp)")).rendered(), "");
 }
 
-#[test]
-fn f5_negative_dimensions_count_from_the_end() {
-    let dims = |statement: &str| {
-        let run = check(&[statement]);
-        run.checked.effects.shards.iter().map(|shard| shard.dim).collect::<Vec<usize>>()
-    };
-    assert_eq!(dims("m.transformer.h[0].mlp.c_fc.weight.shard(-1, over: tp)"), [1]);
-    assert_eq!(dims("m.transformer.h[0].mlp.c_fc.weight.shard(-2, over: tp)"), [0]);
-    assert_eq!(check(&["m.transformer.h[0].mlp.c_fc.weight.shard(-3, over: tp)"]).codes(), ["S0206"]);
-}
+const ROWS: &str = "b.ln_2.input().sync(slice(seq), over: tp)
+b.ln_2.output().sync(all_gather, over: tp)
+b.ln_2.input().grad().sync(all_gather, over: tp)
+b.ln_2.output().grad().sync(slice(seq), over: tp)";
 
-/// The order of shards and syncs says nothing: layouts are looked at when all is said.
+/// A whole parameter that is used on pieces of the sequence has a gradient that is a sum over the ranks.
 #[test]
-fn f12_syncs_in_front_of_the_shards() {
-    let reversed: Vec<&str> = PAIR[..1].iter().chain(PAIR[1..].iter().rev()).copied().collect();
-    assert_eq!(check(&reversed).rendered(), "");
-    // A contradiction is found in either order.
-    let gather = "mlp.c_proj.output().sync(all_gather, over: tp)";
-    for at in [1, 5] {
-        let mut lines = PAIR[..5].to_vec();
-        lines.insert(at, gather);
-        let run = check(&lines);
-        assert_eq!(run.codes(), ["S0604"], "{}", run.rendered());
-        assert_eq!(labels(&run)[0], (6 + at as u32, "takes a split value".to_string()));
+fn b26_a_whole_parameter_on_varying_data_needs_a_reduction() {
+    for (reduced, missing) in [("weight", "bias"), ("bias", "weight")] {
+        let run = check(&format!("{ROWS}\nb.ln_2.{reduced}.grad().sync(all_reduce, over: tp)"));
+        let said = format!("the gradient of `transformer.h.0.ln_2.{missing}` is a partial sum over `tp`");
+        refused(&run, "S0607", "b.ln_2.output().grad().sync", &[&said]);
     }
 }
 
 #[test]
-fn f13_one_collective_twice() {
-    let run = check(&[&PAIR[..], &PAIR[5..]].concat());
-    assert_eq!(run.codes(), ["S0501"]);
-    assert_eq!(labels(&run), [(12, "for the second time".to_string()), (11, "synced here".to_string())]);
-    // The same through another point: the sum is whole already.
-    let run = check(&[&PAIR[..], &["mlp.output().sync(all_reduce, over: tp)"]].concat());
-    assert_eq!(run.codes(), ["S0604"]);
-    assert_eq!(labels(&run)[0].0, 12);
+fn b27_norms_on_pieces_of_the_sequence_reduce_their_gradients() {
+    assert!(check(ROWS).codes().contains(&"S0607"));
+    assert_eq!(check(&format!("{ROWS}\nb.ln_2.{{weight, bias}}.grad().sync(all_reduce, over: tp)")).rendered(), "");
+}
+
+/// Found at check time, for the mesh that is declared, with the degrees that would do.
+#[test]
+fn f03_a_dimension_that_does_not_divide() {
+    let run = on("tp = 3", "b.mlp.c_fc.{weight, bias}.shard(out, over: tp)");
+    let shown = run.rendered();
+    assert!(run.codes().iter().all(|code| *code == "S0601") && !run.checked.is_ok(), "{shown}");
+    assert!(shown.contains("`out` (256)") && shown.contains("legal sizes of `tp` here: 1, 2, 4, 8"), "{shown}");
 }
 
 #[test]
-fn f15_what_is_asked_for_is_not_what_is_there() {
-    let mut lines = PAIR.to_vec();
-    lines[5] = "mlp.c_proj.output().sync(all_to_all(seq, hidden), over: tp)";
-    let run = check(&lines);
-    assert_eq!(run.codes(), ["S0604"]);
-    let message = &run.diagnostics[0].message;
-    assert!(
-        message.ends_with("the value at `transformer.h.0.mlp.c_proj.output()` is a partial sum over `tp`"),
-        "{message}"
+fn f07_a_column_weight_without_its_bias() {
+    let run = check(
+        "b.mlp.c_fc.weight.shard(out, over: tp)\nb.mlp.c_fc.input().grad().sync(all_reduce, over: tp)\nrow(b.mlp.c_proj, over: tp)",
+    );
+    refused(
+        &run,
+        "S0603",
+        "b.mlp.c_fc.weight.shard",
+        &["`transformer.h.0.mlp.c_fc`", "its bias is replicated: shard the bias too"],
     );
 }
 
 #[test]
-fn f16_a_gather_along_the_wrong_dimension() {
-    let gather = |kind: &str| {
-        let line = format!("mlp.c_fc.output().sync({kind}, over: tp)");
-        check(&[PAIR[0], PAIR[1], PAIR[2], PAIR[4], &line, "mlp.c_fc.output().grad().sync(slice(hidden), over: tp)"])
-    };
-    for kind in ["all_gather(seq)", "all_gather(0)"] {
-        let run = gather(kind);
-        assert_eq!(run.codes(), ["S0604"], "{}", run.rendered());
-        assert_eq!(run.diagnostics[0].helps, ["it is dimension 2 that is split"]);
-    }
-    for kind in ["all_gather", "all_gather(hidden)", "all_gather(-1)"] {
-        assert_eq!(gather(kind).rendered(), "", "{kind}");
-    }
+fn f08_a_column_layer_in_front_of_a_whole_one() {
+    let run = check("column(b.mlp.c_fc, over: tp)");
+    refused(
+        &run,
+        "S0602",
+        "column(b.mlp.c_fc",
+        &["the output of `transformer.h.0.mlp.c_proj` is a partial sum", "c_proj.output().sync(all_reduce"],
+    );
+}
+
+#[test]
+fn f09_a_row_layer_without_its_reduction() {
+    let run = check("column(b.mlp.c_fc, over: tp)\nb.mlp.c_proj.weight.shard(in, over: tp)");
+    refused(
+        &run,
+        "S0602",
+        "b.mlp.c_proj.weight.shard",
+        &["the output of `transformer.h.0.mlp.c_proj` is a partial sum", "c_proj.output().sync(all_reduce"],
+    );
+}
+
+#[test]
+fn f10_a_column_layer_without_the_reduction_of_its_gradient() {
+    let run = check("b.mlp.c_fc.{weight, bias}.shard(out, over: tp)\nrow(b.mlp.c_proj, over: tp)");
+    refused(
+        &run,
+        "S0602",
+        "b.mlp.c_fc.{weight, bias}.shard",
+        &["the gradient of the input of `transformer.h.0.mlp.c_fc`", "c_fc.input().grad().sync(all_reduce"],
+    );
+}
+
+#[test]
+fn f11_a_reduction_of_what_is_whole() {
+    let run = check("b.mlp.output().sync(all_reduce, over: tp)");
+    refused(&run, "S0604", "b.mlp.output().sync", &["whole on every rank of `tp`", "leave the sync out"]);
+}
+
+#[test]
+fn f14_pieces_that_are_never_put_together() {
+    let run = check(
+        "column(b.mlp.c_fc, over: tp)\nb.mlp.c_proj.weight.shard(in, over: tp)\nb.mlp.c_proj.output().sync(reduce_scatter(seq), over: tp)",
+    );
+    refused(&run, "S0603", "b.mlp.c_proj.output().sync", &["split over `tp` along dimension 1", "`transformer.h.0`"]);
+}
+
+#[test]
+fn f17_a_sharded_bias_of_a_row_layer() {
+    let run = check("column(b.mlp.c_fc, over: tp)\nrow(b.mlp.c_proj, over: tp)\nb.mlp.c_proj.bias.shard(0, over: tp)");
+    assert_eq!(run.codes(), ["S0603"]);
+    let shown = run.rendered();
+    assert!(shown.contains("`transformer.h.0.mlp.c_proj`") && shown.contains("its bias is not held as its product is"), "{shown}");
+}
+
+/// The rows that a rank has not are masked by the rule of the operator: what is left to say is that the result is a sum.
+#[test]
+fn f23_a_table_in_pieces_gives_a_sum() {
+    let run =
+        check("m.transformer.wte.weight.shard(vocab, over: tp)\nm.lm_head.input().grad().sync(all_reduce, over: tp)");
+    refused(&run, "S0602", "m.transformer.wte.weight.shard", &["wte.output().sync(all_reduce"]);
 }

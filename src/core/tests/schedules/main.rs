@@ -5,6 +5,8 @@ mod expansion;
 mod faults;
 mod heads;
 mod layouts;
+mod meshes;
+mod mistakes;
 mod pages;
 mod robust;
 mod steps;
