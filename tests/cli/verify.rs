@@ -173,6 +173,24 @@ fn untied_heads_and_gathered_logits_compute_what_the_model_computes() {
     }
 }
 
+/// Features and sequences in uneven pieces, with dropout on the latter: its mask is that of the whole.
+#[test]
+fn uneven_layers_compute_what_the_model_computes() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let body = "let mlp = m.transformer.h[0].mlp
+        column(mlp.c_fc, over: tp, uneven: true)
+        mlp.c_proj.weight.shard(in, over: tp, uneven: true)
+        mlp.c_proj.output().sync(reduce_scatter(seq), over: tp)
+        mlp.c_proj.output().grad().sync(all_gather, over: tp)
+        mlp.output().sync(all_gather, over: tp)
+        mlp.output().grad().sync(slice(seq), over: tp)
+        m.accumulate(steps: 2)
+        m.data_parallel(over: dp)";
+    let schedule = written(folder.path(), "tests/data/gpt2-short.pt2", 2, 5, body);
+    let report = report(&schedule, &["--batch", "4", "--seq", "7", "--clip", "0.5"]);
+    assert_ne!(report["verdict"], "wrong", "{report:#}");
+}
+
 /// Two axes split the same heads: the inner one's pieces lie within the outer one's. With micro-batches and sequences that
 /// ranks scatter among flattened tokens, three splits of one dimension nest.
 #[test]

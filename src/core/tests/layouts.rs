@@ -307,7 +307,7 @@ fn wrong_groups_are_refused() {
 
 /// One value, whatever name it was split by: a sync at the head that was not forgotten, and one that was.
 #[test]
-fn b51_a_tie_is_split_on_both_sides() {
+fn b51_f18_a_tie_is_split_on_both_sides() {
     let model = archive("examples/gpt2/gpt2-tiny.pt2");
     for name in ["transformer.wte.weight", "lm_head.weight"] {
         let mut plan = Plan::new(&model, 1, 2);
@@ -321,7 +321,21 @@ fn b51_a_tie_is_split_on_both_sides() {
     }
 }
 
-/// Neither the groups of a fused projection nor two axes: a rank has one stretch of the vocabulary.
+/// Both names of one value on different axes: the fault is told with both steps.
+#[test]
+fn f19_a_tie_is_split_over_one_axis() {
+    let model = archive("examples/gpt2/gpt2-tiny.pt2");
+    let mut plan = Plan::new(&model, 2, 2);
+    plan.vocabulary("transformer.wte", "lm_head");
+    let (inner, step) = (plan.effects.shards[0].step, plan.step());
+    plan.effects.shards[0].groups = 2;
+    let parameter = plan.parameter("lm_head.weight");
+    plan.effects.shards.push(Shard { parameter, dim: 0, groups: 1, uneven: false, axis: DP, step });
+    let found = faults(&model, &plan.effects);
+    assert!(found.iter().any(|fault| fault.axis == TP && fault.steps == [inner, step]), "{found:#?}");
+}
+
+/// Not in the groups of a fused projection: a rank has one stretch of the vocabulary.
 #[test]
 fn a_vocabulary_is_split_in_one_group() {
     let model = archive("examples/gpt2/gpt2-tiny.pt2");

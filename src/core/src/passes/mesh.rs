@@ -411,8 +411,12 @@ impl Mesh<'_> {
     fn steps(&self, axis: usize, cause: Cause) -> Vec<u32> {
         let effects = self.effects;
         match cause {
+            // Another axis that splits the same dimension has its part in the groups of this one.
             Cause::Leaf(Def::Parameter(p)) => {
-                effects.shards.iter().filter(|s| s.parameter == p && s.axis == axis).map(|s| s.step).collect()
+                let of_parameter = || effects.shards.iter().filter(move |s| s.parameter == p);
+                let own: Vec<&Shard> = of_parameter().filter(|s| s.axis == axis).collect();
+                let others = of_parameter().filter(|s| s.axis != axis && own.iter().any(|o| o.dim == s.dim));
+                own.iter().copied().chain(others).map(|s| s.step).collect()
             }
             Cause::Leaf(_) => self.data_parallel(axis).map(|dp| dp.step).into_iter().collect(),
             Cause::Sync(number) => effects.syncs.get(number as usize).map(|s| s.step).into_iter().collect(),

@@ -146,7 +146,9 @@ impl Rule<'_> {
         match (self.on.axis, groups) {
             (None, _) => Err(refuse("micro-batches cannot share a vocabulary")),
             (_, 1) => Ok(self.all(result)),
-            _ => Err(refuse(format!("its vocabulary is split in {groups} groups, where a rank must have one stretch"))),
+            _ => Err(refuse(format!(
+                "a rank must have one stretch of the vocabulary, which is split in {groups} groups, or over several axes"
+            ))),
         }
     }
 }
