@@ -42,17 +42,32 @@ pub fn local(
     for (site, v) in dropouts(&joint.graph) {
         placements.insert(site, Placement { global_shape: joint.graph.ty(v).shape.clone(), splits: Vec::new() });
     }
-    let mut joint = joint.clone();
-    for (axis, coordinate) in coordinates.iter().enumerate() {
-        let mesh = Mesh { model, effects, meshed: Meshed { joint, syncs: syncs.to_vec() } };
-        let Ok(typing) = mesh.infer(axis) else { return (mesh.meshed.joint, placements) };
-        joint = mesh.meshed.joint;
+    let joint = partitioned(model, joint, effects, syncs, coordinates, &mut |axis, joint, typing| {
         for (site, v) in dropouts(&joint.graph) {
             if let Layout::Split { dim, groups } = typing.of(v) {
-                let split = Split { dim, groups, parts: typing.parts, part: Part::Rank(*coordinate) };
+                let split = Split { dim, groups, parts: typing.parts, part: Part::Rank(coordinates[axis]) };
                 placements.entry(site).or_default().splits.push(split);
             }
         }
+    });
+    (joint, placements)
+}
+
+/// Partitions axis by axis. `seen` is shown each axis with the graph that the axes before it leave, and its layouts there.
+pub fn partitioned(
+    model: &Model,
+    joint: &Joint,
+    effects: &Effects,
+    syncs: &[(usize, Sync)],
+    coordinates: &[i64],
+    seen: &mut dyn FnMut(usize, &Joint, &Typing),
+) -> Joint {
+    let mut joint = joint.clone();
+    for (axis, coordinate) in coordinates.iter().enumerate() {
+        let mesh = Mesh { model, effects, meshed: Meshed { joint, syncs: syncs.to_vec() } };
+        let Ok(typing) = mesh.infer(axis) else { return mesh.meshed.joint };
+        joint = mesh.meshed.joint;
+        seen(axis, &joint, &typing);
         let here = Here::Rank { axis, coordinate: *coordinate, syncs };
         let (graph, forward) = layout::partition(&joint.graph, &typing, joint.forward, here);
         let mutations = graph.outputs[1..=joint.mutations.len()].to_vec();
@@ -60,7 +75,7 @@ pub fn local(
         let gradients = joint.gradients.iter().zip(values).map(|((p, _), v)| (*p, *v)).collect();
         joint = Joint { forward, mutations, gradients, graph, rerun: joint.rerun };
     }
-    (joint, placements)
+    joint
 }
 
 /// Sites with what they drop out of, the forward ones first.
