@@ -95,7 +95,8 @@ fn counterparts(joint: &Joint) -> BTreeMap<&str, String> {
     let differentiable = differentiable(graph);
     let mut named: BTreeMap<&str, String> = BTreeMap::new();
     for node in &graph.nodes[..joint.forward] {
-        let source = matches!(node.op, GraphOp::Border { .. } | GraphOp::Sync { .. }).then(|| node.tensor("self")).flatten();
+        let source =
+            matches!(node.op, GraphOp::Border { .. } | GraphOp::Sync { .. }).then(|| node.tensor("self")).flatten();
         let source = source.map(|v| graph.value(v).name.as_str());
         for out in node.outs.iter().flatten().filter(|out| differentiable[out.0 as usize]) {
             let own = graph.value(*out).name.as_str();
@@ -145,12 +146,12 @@ fn gradients(model: &Model, compiled: &Compiled, effects: &Effects, ours: &Progr
         axes.map(|(i, axis)| Held { axis: Some(axis.name.clone()), parts: axis.size, layout: split(i) }).collect()
     };
     let backward = ours.functions.iter().filter(|f| f.kind == FunctionKind::Backward);
-    let accumulated = backward.flat_map(|f| &f.body).filter_map(|instr| gradient_of(ours, instr));
     let mut traced = Vec::new();
-    for own in accumulated {
+    for own in backward.flat_map(|f| in_order(ours, &f.body)) {
         let name = &ours.globals[own as usize].name;
         let known = theirs.globals.iter().position(|g| g.role == Role::Gradient && g.name == *name);
-        let parameter = compiled.joint.gradients.iter().map(|(p, _)| *p).find(|p| model.parameter(*p).names[0] == *name);
+        let parameter =
+            compiled.joint.gradients.iter().map(|(p, _)| *p).find(|p| model.parameter(*p).names[0] == *name);
         let (Some(known), Some(parameter)) = (known, parameter) else { continue };
         traced.push(Traced {
             name: name.clone(),
@@ -165,9 +166,25 @@ fn gradients(model: &Model, compiled: &Compiled, effects: &Effects, ours: &Progr
     traced
 }
 
+/// The gradients that a function accumulates, in the order in which they are computed: reductions over ranks come later.
+fn in_order(program: &Program, body: &[Instr]) -> Vec<GlobalId> {
+    let mut computed: BTreeMap<Value, usize> = BTreeMap::new();
+    let mut found: Vec<(usize, GlobalId)> = Vec::new();
+    for (i, instr) in body.iter().enumerate() {
+        let operand = instr.reads().next().and_then(|v| computed.get(&v).copied());
+        let at = if matches!(instr.op, Op::Collective { .. } | Op::Accumulate) { operand.unwrap_or(i) } else { i };
+        computed.extend(instr.outs.iter().flatten().map(|out| (*out, at)));
+        found.extend(gradient_of(program, instr).map(|global| (at, global)));
+    }
+    found.sort_unstable();
+    found.into_iter().map(|(_, global)| global).collect()
+}
+
 fn gradient_of(program: &Program, instr: &Instr) -> Option<GlobalId> {
     match (&instr.op, instr.outs.first()) {
-        (Op::Accumulate, Some(Some(Value::Global(g)))) if program.globals[*g as usize].role == Role::Gradient => Some(*g),
+        (Op::Accumulate, Some(Some(Value::Global(g)))) if program.globals[*g as usize].role == Role::Gradient => {
+            Some(*g)
+        }
         _ => None,
     }
 }

@@ -133,7 +133,7 @@ pub struct CollectiveCount {
 pub enum FailureKind {
     /// Data or archive that does not fit the job (exit code 2).
     Input,
-    /// Ranks hold different values of what should be the same on all (exit code 3).
+    /// What ranks hold does not fit together: replicas that differ, for one (exit code 3).
     Ranks,
     /// Anything that went wrong while running (exit code 3).
     Run,

@@ -53,7 +53,10 @@ impl<'p> Torch<'p> {
     fn head(&self, text: &mut String) -> fmt::Result {
         let program = self.program;
         writeln!(text, "# For reading: what {} executes, in PyTorch's words.", program.place())?;
-        writeln!(text, "# It is not run, and cannot be: collectives are written as functions that return their result,")?;
+        writeln!(
+            text,
+            "# It is not run, and cannot be: collectives are written as functions that return their result,"
+        )?;
         writeln!(text, "# `dropout` draws its mask by global element index, and the first `+=` of a step sets.")?;
         writeln!(text, "# Values named `f.x` live from forward to backward; the others die at their last use.\n")?;
         writeln!(text, "from types import SimpleNamespace\n\nimport torch\nimport torch.distributed as dist\n")?;
@@ -260,7 +263,11 @@ fn piece(of: &str, split: &Split) -> String {
     };
     match groups {
         1 => format!("{of}.tensor_split({parts}, dim={dim})[{at}]"),
-        _ => format!("{of}.unflatten({dim}, ({groups}, {parts}, -1)).select({}, {at}).flatten({dim}, {})", dim + 1, dim + 1),
+        _ => format!(
+            "{of}.unflatten({dim}, ({groups}, {parts}, -1)).select({}, {at}).flatten({dim}, {})",
+            dim + 1,
+            dim + 1
+        ),
     }
 }
 
@@ -314,7 +321,8 @@ struct Names {
 
 impl Names {
     fn new() -> Names {
-        let own = ["SimpleNamespace", "_", "dist", "dropout", "f", "frames", "mesh", "micro_batch", "range", "torch", "vjp"];
+        let own =
+            ["SimpleNamespace", "_", "dist", "dropout", "f", "frames", "mesh", "micro_batch", "range", "torch", "vjp"];
         let dictionaries = ROLES.iter().map(|(_, name)| *name);
         Names { taken: own.into_iter().chain(dictionaries).chain(KEYWORDS).map(str::to_owned).collect() }
     }
@@ -339,7 +347,7 @@ impl Names {
 
 /// Python's.
 const KEYWORDS: [&str; 35] = [
-    "False", "None", "True", "and", "as", "assert", "async", "await", "break", "class", "continue", "def", "del", "elif",
-    "else", "except", "finally", "for", "from", "global", "if", "import", "in", "is", "lambda", "nonlocal", "not", "or",
-    "pass", "raise", "return", "try", "while", "with", "yield",
+    "False", "None", "True", "and", "as", "assert", "async", "await", "break", "class", "continue", "def", "del",
+    "elif", "else", "except", "finally", "for", "from", "global", "if", "import", "in", "is", "lambda", "nonlocal",
+    "not", "or", "pass", "raise", "return", "try", "while", "with", "yield",
 ];

@@ -278,6 +278,7 @@ fn job(programs: Vec<Program>, folder: &Path) -> Job {
         deterministic: false,
         dump_gradients: Some(folder.join("gradients.safetensors")),
         save: Some(folder.join("model.safetensors")),
+        trace: None,
     }
 }
 
@@ -538,7 +539,7 @@ fn a_rank_alone_cannot_communicate() {
     let error = executor.call(program.step[0]).expect_err("fails");
     assert_eq!(
         error.to_string(),
-        "all_to_all needs all 2 ranks of axis `c`, and this rank runs alone (`AllToAll { from: 2, groups: 3, to: 3 } \
+        "all_to_all needs all 2 ranks of axis `c`, and this rank runs alone (`all_to_all[dim 2 to 3, groups 3] \
          over axis 2` on f64[1, 2, 3, 8], instruction 3 of `forward`)"
     );
 }
@@ -557,7 +558,7 @@ fn programs_that_do_not_fit_together_are_refused_by_rank_and_instruction() {
     let other = Plan { without: "output", ..plan }.programs();
     assert_eq!(
         with(&|p| p[2] = other[2].clone()),
-        "rank 2: instruction 8 of `forward` is `add.Tensor` where rank 0 has `AllReduce over axis 1`"
+        "rank 2: instruction 8 of `forward` is `add.Tensor` where rank 0 has `all_reduce over axis 1`"
     );
     assert_eq!(
         with(&|p| drop(p[1].functions[2].body.pop())),

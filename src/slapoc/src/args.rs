@@ -210,6 +210,9 @@ pub struct Verify {
     /// Initialise parameters instead of reading the model's weights
     #[arg(long)]
     pub init: bool,
+    /// As for train; verify always has one thread and sums in rank order
+    #[arg(long)]
+    pub deterministic: bool,
 }
 
 #[derive(Debug, Group)]

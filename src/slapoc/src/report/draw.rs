@@ -4,6 +4,7 @@ use super::{Block, Count, Listed, MemoryChange, Report};
 use crate::render;
 use crate::units::{bytes, change, grouped};
 use slapo_core::memory::Memory;
+use slapo_program::CollectiveCount;
 use std::fmt::{Result, Write};
 
 const WIDTH: usize = 110;
@@ -115,6 +116,16 @@ fn memory(text: &mut String, memory: &MemoryChange) -> Result {
         writeln!(text, "{}", line.trim_end())?;
     }
     writeln!(text, "  predicted, at the peak of a step; before: the empty schedule")
+}
+
+/// Collectives of one step, a line each.
+pub fn traffic(collectives: &[CollectiveCount]) -> String {
+    let width = collectives.iter().map(|c| c.axis.len()).max().unwrap_or(0);
+    let line = |c: &CollectiveCount| {
+        let calls = render::counted(c.calls as usize, "call");
+        format!("  {:<width$}  {:<14}  {:<9}  {calls:>10}  {:>10}\n", c.axis, c.kind, c.function, bytes(c.bytes))
+    };
+    collectives.iter().map(line).collect()
 }
 
 fn rows(before: &Memory, after: &Memory) -> [(&'static str, u64, u64); 6] {

@@ -7,7 +7,7 @@
 mod draw;
 mod patterns;
 
-pub use draw::draw;
+pub use draw::{draw, traffic};
 
 use crate::load::{Loaded, Ready};
 use patterns::{cover, patterns};
@@ -133,7 +133,7 @@ pub fn report(ready: &Ready, before: Option<&Compiled>, after: &Compiled) -> Rep
         batch: sizes.batch,
         seq: sizes.seq,
         ranks: checked.mesh.world(),
-        class: checked.steps.iter().map(|step| step.primitive.class).max().unwrap_or(Class::Exact).name(),
+        class: class(loaded).name(),
         steps: checked.steps.len(),
         blocks: blocks(loaded, model, &recomputed, sizes.batch),
         micro_batches: checked.effects.micro_batches,
@@ -148,6 +148,11 @@ pub fn report(ready: &Ready, before: Option<&Compiled>, after: &Compiled) -> Rep
         rerun: after.joint.rerun.iter().map(|(op, n)| Rerun { operator: op.clone(), nodes: *n }).collect(),
         not_applied: checked.skipped.iter().map(|skipped| not_applied(loaded, skipped)).collect(),
     }
+}
+
+/// The worst class of all steps.
+pub fn class(loaded: &Loaded) -> Class {
+    loaded.checked.steps.iter().map(|step| step.primitive.class).max().unwrap_or(Class::Exact)
 }
 
 /// Operators that backward computes again, by the step that asked for it.
