@@ -63,8 +63,10 @@ impl<'p> Torch<'p> {
         if !self.axes.is_empty() {
             let sizes: Vec<String> = program.mesh.iter().map(|axis| axis.size.to_string()).collect();
             let names: Vec<String> = program.mesh.iter().map(|axis| quoted(&axis.name)).collect();
+            // A tuple of one needs its comma.
+            let comma = if names.len() == 1 { "," } else { "" };
             let (sizes, names) = (sizes.join(", "), names.join(", "));
-            writeln!(text, "mesh = dist.init_device_mesh(\"cpu\", ({sizes},), mesh_dim_names=({names},))")?;
+            writeln!(text, "mesh = dist.init_device_mesh(\"cpu\", ({sizes}{comma}), mesh_dim_names=({names}{comma}))")?;
             for (name, axis) in self.axes.iter().zip(&program.mesh) {
                 writeln!(text, "{name} = mesh.get_group({})", quoted(&axis.name))?;
             }

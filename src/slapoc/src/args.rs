@@ -174,6 +174,9 @@ pub struct Apply {
     /// Print one stage of the compilation instead of the report
     #[arg(long, value_name = "STAGE")]
     pub emit: Option<Stage>,
+    /// Whose program and memory are shown
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(i64).range(0..))]
+    pub rank: i64,
     /// Leave out statements of the entry behind this line
     #[arg(long, value_name = "LINE", value_parser = clap::value_parser!(u32).range(1..))]
     pub until: Option<u32>,
@@ -190,10 +193,14 @@ pub enum Stage {
     Graph,
     /// Forward and backward
     Joint,
+    /// How every axis of the mesh holds every value of forward and backward
+    Layouts,
     /// What a rank executes
     Program,
     /// The same as the worker reads it
     ProgramJson,
+    /// The same as PyTorch code, for reading
+    Torch,
 }
 
 #[derive(Debug, Group)]

@@ -5,10 +5,12 @@
 //! operator run on the parts, and the result is held as stated. Micro-batches of one rank are such an axis; their
 //! collectives are accumulations over time.
 
+mod listing;
 mod partition;
 mod rules;
 mod view;
 
+pub use listing::listing;
 pub use partition::{Here, partition};
 
 use slapo_model::{Def, Graph, Node, Op, ValueId};

@@ -5,7 +5,7 @@ use crate::compare::{InFloat32, Row, Verdict};
 use crate::failure::Result;
 use crate::output::Output;
 use crate::render::counted;
-use crate::report::traffic;
+use crate::report::collectives;
 
 pub fn show(report: &Report, out: &Output) -> Result<()> {
     if out.is_json() { out.record("verify", report) } else { out.result(&text(report)) }
@@ -32,9 +32,9 @@ fn text(report: &Report) -> String {
     }
     if !report.collectives.is_empty() {
         text += "communication of rank 0 in one step\n";
-        text += &traffic(&report.collectives);
+        text += &collectives(&report.collectives);
         if report.collectives != report.predicted_collectives {
-            text += &format!("  the compiler foretold\n{}", traffic(&report.predicted_collectives));
+            text += &format!("  the compiler foretold\n{}", collectives(&report.predicted_collectives));
         }
     }
     text += verdict(report);
