@@ -6,6 +6,7 @@ use super::*;
 use crate::args::{Args, Command};
 use clap::Parser;
 use slapo_program::{Arg, Collective, FunctionKind, GlobalId, Instr, LocalId, Op, Role, Slot, Value};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 const SCHEDULE: &str = "use std.parallel.{column, row}
@@ -22,27 +23,100 @@ schedule main(m: GPT2LMHeadModel) {
 }
 ";
 
+/// A schedule's programs, ready to run.
+struct Case {
+    args: Box<Verify>,
+    ready: Box<Ready>,
+    compiled: Box<Compiled>,
+    pair: Pair,
+}
+
+impl Case {
+    fn new(schedule: &str, model: &str) -> Case {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("main.slapo");
+        std::fs::write(&path, schedule).expect("writes");
+        let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(model);
+        let words = ["slapoc", "verify", "--clip", "0.01", "--steps", "1", "--model"].map(str::to_owned);
+        let files = [model, path].map(|path| path.display().to_string());
+        let Args { command: Command::Verify(args), global } = Args::parse_from(words.into_iter().chain(files)) else {
+            panic!("no verify")
+        };
+        let options = |loaded: &Loaded| options_in(&args, loaded, DType::F64);
+        let Ok(Prepared::Compiled(ready, compiled)) = prepare(&args.source, None, options, &Output::new(&global))
+        else {
+            panic!("the schedule is right")
+        };
+        let effects = &ready.loaded.checked.effects;
+        let pair = Pair::new(&ready, effects, &compiled, &options(&ready.loaded)).expect("compiles");
+        Case { args, ready, compiled, pair }
+    }
+
+    fn bench(&self) -> Bench<'_> {
+        Bench::new(&self.args, &self.ready, &self.pair.theirs, &self.compiled.joint.graph).expect("a worker")
+    }
+}
+
 /// Verifies the schedule with every rank's program changed.
 fn verify(change: impl Fn(&mut Program)) -> Report {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let schedule = folder.path().join("main.slapo");
-    std::fs::write(&schedule, SCHEDULE).expect("writes");
-    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/gpt2/gpt2-tiny.pt2");
-    let words = ["slapoc", "verify", "--clip", "0.01", "--steps", "1", "--model"].map(str::to_owned);
-    let files = [model, schedule].map(|path| path.display().to_string());
-    let Args { command: Command::Verify(args), global } = Args::parse_from(words.into_iter().chain(files)) else {
-        panic!("no verify")
-    };
-    let out = Output::new(&global);
-    let options = |loaded: &Loaded| options_in(&args, loaded, DType::F64);
-    let Ok(Prepared::Compiled(ready, compiled)) = prepare(&args.source, None, options, &out) else {
-        panic!("the schedule is right")
-    };
-    let effects = &ready.loaded.checked.effects;
-    let mut pair = Pair::new(&ready, effects, &compiled, &options(&ready.loaded)).expect("compiles");
-    pair.ours.iter_mut().for_each(change);
-    let bench = Bench::new(&args, &ready, &pair.theirs, &compiled.joint.graph).expect("a worker");
-    compare_runs(&args, &ready, &compiled, &pair, &bench).unwrap_or_else(|failure| panic!("{failure:?}"))
+    let mut case = Case::new(SCHEDULE, "examples/gpt2/gpt2-tiny.pt2");
+    case.pair.ours.iter_mut().for_each(change);
+    let Case { args, ready, compiled, pair } = &case;
+    compare_runs(args, ready, compiled, pair, &case.bench()).unwrap_or_else(|failure| panic!("{failure:?}"))
+}
+
+/// Layouts, micro-batches, recomputation: where nothing is wrong, every value that is found in both programs is the same.
+#[test]
+fn right_programs_do_not_part() {
+    let gpt2 = SCHEDULE.replace("m.data", "m.accumulate(steps: 2)\n m.transformer.h.*.checkpoint()\n m.data");
+    let bert = "use std.parallel.{column, row}
+        mesh { pod = 2, dp = 1, tp = 2 }
+        input { batch = 8, seq = 7 }
+        schedule main(m: Module) {
+            for l in m.bert.encoder.layer {
+                column(l.attention.self.{query, key, value}, over: tp)
+                row(l.attention.output.dense, over: tp)
+            }
+            m.data_parallel(over: pod)
+            m.data_parallel(over: dp)
+            m.accumulate(steps: 2)
+        }";
+    let opt = "use std.parallel.{column, row}
+        mesh { tp = 4 }
+        input { batch = 3, seq = 9 }
+        schedule main(m: Module) {
+            for l in m.model.decoder.layers {
+                column(l.fc1, over: tp)
+                row(l.fc2, over: tp)
+            }
+        }";
+    let models = ["examples/gpt2/gpt2-tiny.pt2", "tests/data/bert-tiny.pt2", "tests/data/opt-tiny.pt2"];
+    for (schedule, model) in [gpt2.as_str(), bert, opt].into_iter().zip(models) {
+        let case = Case::new(schedule, model);
+        let (model, effects) = (&case.ready.archive.model, &case.ready.loaded.checked.effects);
+        let values = traced(model, &case.compiled, effects, &case.pair.ours[0], &case.pair.theirs);
+        let gradients = values.iter().filter(|value| value.is_gradient).count();
+        assert_eq!(gradients, case.compiled.joint.gradients.len());
+        // Every module that computes something is looked into.
+        let modules: BTreeSet<&str> = values.iter().map(|value| value.module.as_str()).collect();
+        assert!(values.len() - gradients > 40 && modules.len() > 12, "{} values of {modules:?}", values.len());
+        let found = parting::first(&case.bench(), &values, &case.pair.ours, &case.pair.theirs).expect("runs");
+        assert_eq!(found, None, "{}", case.ready.archive.name);
+    }
+}
+
+/// A value that each micro-batch computes wrongly is found through the micro-batches.
+#[test]
+fn micro_batches_are_looked_through() {
+    let schedule = SCHEDULE.replace("m.data", "m.accumulate(steps: 2)\n m.data");
+    let mut case = Case::new(&schedule, "examples/gpt2/gpt2-tiny.pt2");
+    let forgotten =
+        |p: &mut Program| drop_collective(find(p, FunctionKind::Forward, "transformer.h.2.mlp", all_reduces));
+    case.pair.ours.iter_mut().for_each(forgotten);
+    let effects = &case.ready.loaded.checked.effects;
+    let values = traced(&case.ready.archive.model, &case.compiled, effects, &case.pair.ours[0], &case.pair.theirs);
+    let found = parting::first(&case.bench(), &values, &case.pair.ours, &case.pair.theirs).expect("runs");
+    assert_eq!(found.map(|parting| parting.module).as_deref(), Some("transformer.h.2.mlp"));
 }
 
 /// The instruction of a module's function that does this.
