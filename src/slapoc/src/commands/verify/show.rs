@@ -11,7 +11,8 @@ pub fn show(report: &Report, out: &Output) -> Result<()> {
     if out.is_json() { out.record("verify", report) } else { out.result(&text(report)) }
 }
 
-fn text(report: &Report) -> String {
+/// For people.
+pub fn text(report: &Report) -> String {
     let dropout = if report.dropout { "dropout on" } else { "no dropout" };
     let mut text = format!(
         "{}: {}, {}, {}, {dropout}, in float64, against libtorch's autograd of the unscheduled model\n",

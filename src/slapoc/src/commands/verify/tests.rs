@@ -167,6 +167,10 @@ fn a_right_program_is_right_and_communicates_as_foretold() {
 fn a_forgotten_sum_of_forward_is_found_where_it_should_have_been() {
     let report = verify(|p| drop_collective(find(p, FunctionKind::Forward, "transformer.h.1.attn", all_reduces)));
     assert_eq!(report.verdict, Verdict::Wrong);
+    let text = show::text(&report);
+    let end = "wrong: the schedule does not compute what the model computes\n\
+        first apart in forward of transformer.h.1.attn: `view_22` (clone) differs between the ranks of `tp`\n";
+    assert!(text.ends_with(end), "{text}");
     let Some(Parting { phase: "forward", module, value, how, .. }) = report.parting else {
         panic!("{:?}", report.parting)
     };
@@ -178,6 +182,10 @@ fn a_forgotten_sum_of_forward_is_found_where_it_should_have_been() {
 fn a_forgotten_sum_of_backward_is_found_behind_the_layer() {
     let report = verify(|p| drop_collective(find(p, FunctionKind::Backward, "transformer.h.1.mlp", all_reduces)));
     assert_eq!(report.verdict, Verdict::Wrong);
+    let text = show::text(&report);
+    let end = "first apart in backward of transformer.h.1.ln_2: the gradient of `transformer.h.1.ln_2.weight` \
+        differs between the ranks of `tp`\n";
+    assert!(text.ends_with(end), "{text}");
     let Some(Parting { phase: "backward", module, how, .. }) = report.parting else { panic!("{:?}", report.parting) };
     assert_eq!(how, How::BetweenRanks { axis: Some("tp".to_owned()) });
     // The input of the first layer of the MLP comes from the norm before it.
