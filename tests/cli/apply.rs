@@ -5,6 +5,8 @@ use crate::support::{command, run};
 use insta::assert_snapshot;
 use serde_json::Value;
 use std::fs;
+use std::io::Write;
+use std::process::{Command, Stdio};
 
 const SCHEDULE: &str = "\
 model \"model.pt2\"
@@ -64,6 +66,8 @@ fn every_stage_is_printed() {
         ("steps", "checkpoint transformer.h.0"),
         ("graph", "loss %"),
         ("joint", "native_layer_norm_backward"),
+        ("layouts", "forward    %"),
+        ("torch", "def backward(f, micro_batch):"),
         ("program", "step: "),
         ("program-json", "{\"version\":"),
     ] {
@@ -72,6 +76,143 @@ fn every_stage_is_printed() {
     }
     let steps = run_on(SCHEDULE, &["apply", "main.slapo", "--emit", "steps"]).expect(0);
     assert_snapshot!(steps.stdout);
+}
+
+const TENSOR_PARALLEL: &str = "\
+use std.parallel.{column, row}
+model \"model.pt2\"
+input { batch = 8, seq = 64 }
+mesh { dp = 2, tp = 2 }
+
+schedule main(m: GPT2LMHeadModel) {
+    m.data_parallel(over: dp)
+    let mlp = m.transformer.h[0].mlp
+    column(mlp.c_fc, over: tp)
+    row(mlp.c_proj, over: tp)
+    m.accumulate(steps: 2)
+}
+";
+
+fn report_of(schedule: &str, options: &[&str]) -> Value {
+    let args = [&["apply", "main.slapo", "--message-format", "json"], options].concat();
+    let run = run_on(schedule, &args).expect(0);
+    let records = run.stdout.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    records.into_iter().find(|record| record["type"] == "report").expect("a report")
+}
+
+#[test]
+fn a_mesh_is_reported_with_its_layouts_and_collectives() {
+    assert_snapshot!(run(&["apply", "examples/gpt2/tp_dp.slapo", "--clip", "1"]).expect(0).shown());
+}
+
+#[test]
+fn layouts_and_collectives_are_data() {
+    let report = report_of(TENSOR_PARALLEL, &[]);
+    let layouts = report["layouts"].as_array().expect("modules");
+    let linear =
+        layouts.iter().find(|module| module["pattern"] == "transformer.h.0.mlp.c_proj").expect("the row layer");
+    let value = |what: &str| linear["values"].as_array().expect("values").iter().find(|v| v["what"] == what).cloned();
+    let weight = value("weight").expect("a weight");
+    assert_eq!((&weight["shape"], &weight["local"]), (&[256, 64].into(), &[128, 64].into()));
+    assert_eq!(weight["layouts"], serde_json::json!(["R", "S(0)"]));
+    assert_eq!(value("output").expect("an output")["layouts"], serde_json::json!(["S(0)", "P → R"]));
+    let collectives = report["collectives"].as_array().expect("collectives");
+    let of = |what: &str| collectives.iter().filter(|c| c["what"] == what).collect::<Vec<_>>();
+    // The program is that of a micro-batch: two calls a step each.
+    assert!(collectives.iter().all(|c| c["calls"].as_u64().is_some_and(|calls| calls % 2 == 0)), "{collectives:#?}");
+    assert_eq!((of("the loss").len(), of("the token count").len()), (1, 1));
+    let gradients: u64 = of("the gradient").iter().filter_map(|c| c["calls"].as_u64()).sum();
+    assert_eq!(gradients, 2 * 40, "every parameter's gradient, every micro-batch");
+    let bytes = |of: &Value| of["bytes"].as_u64().expect("bytes");
+    let totals = report["collective_totals"].as_array().expect("totals");
+    assert_eq!(totals.iter().map(bytes).sum::<u64>(), collectives.iter().map(bytes).sum::<u64>());
+}
+
+/// transformers #37893: layers that no rule of a plan covered stayed whole without a word.
+#[test]
+fn b09_parameters_left_replicated_are_listed() {
+    let replicated = |schedule: &str| report_of(schedule, &[])["parameters"]["replicated"].clone();
+    let left = replicated(TENSOR_PARALLEL);
+    let patterns = left[0]["patterns"].as_array().expect("patterns").clone();
+    assert_eq!((&left[0]["axis"], left.as_array().map(Vec::len)), (&"tp".into(), Some(1)), "dp splits the batch");
+    assert!(patterns.contains(&"transformer.h[1..3]".into()), "{patterns:?}");
+    assert!(!patterns.iter().any(|p| p == "transformer.h.0.mlp.c_fc"), "{patterns:?}");
+    // An axis that nothing uses at all.
+    let idle = "model \"model.pt2\"\ninput { batch = 8, seq = 64 }\nmesh { tp = 2 }\nschedule main(m: Module) {}\n";
+    assert_eq!(replicated(idle)[0]["tensors"], 40);
+    let shown = run_on(idle, &["apply", "main.slapo"]).expect(0).stdout;
+    assert!(shown.contains("nothing is split over `tp`"), "{shown}");
+}
+
+#[test]
+fn every_value_has_a_line_of_layouts() {
+    let layouts = run_on(TENSOR_PARALLEL, &["apply", "main.slapo", "--emit", "layouts"]).expect(0).stdout;
+    let joint = run_on(TENSOR_PARALLEL, &["apply", "main.slapo", "--emit", "joint"]).expect(0).stdout;
+    let line =
+        layouts.lines().find(|line| line.contains("all_reduce  transformer.h.0.mlp")).expect("the row layer's sum");
+    assert!(line.starts_with("forward    dp S(0)") && line.contains("tp R"), "{line}");
+    let partial = layouts.lines().find(|line| line.contains("addmm  transformer.h.0.mlp.c_proj")).expect("its product");
+    assert!(partial.contains("tp P"), "{partial}");
+    let values = joint.lines().filter(|line| line.starts_with('%')).map(|line| {
+        let outs = line.split_once(" = ").expect("a node").0;
+        outs.matches('%').count()
+    });
+    let computed = layouts.lines().filter(|line| line.starts_with("forward") || line.starts_with("backward"));
+    assert_eq!(computed.count(), values.sum::<usize>());
+}
+
+/// Whether Python reads it.
+fn parses(listing: &str) -> bool {
+    let mut python = Command::new("python3")
+        .args(["-c", "import ast, sys; ast.parse(sys.stdin.read())"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("python3 is there: `cargo xtask setup` needs it");
+    python.stdin.take().expect("a pipe").write_all(listing.as_bytes()).expect("is read");
+    python.wait().expect("ends").success()
+}
+
+#[test]
+fn the_torch_listing_is_python() {
+    assert!(!parses("def f(:"));
+    let torch = |options: &[&str]| {
+        let args = [&["apply", "main.slapo", "--emit", "torch", "--clip", "1"], options].concat();
+        let listing = run_on(TENSOR_PARALLEL, &args).expect(0).stdout;
+        assert!(parses(&listing), "{listing}");
+        listing
+    };
+    let last = torch(&["--rank", "3"]);
+    for part in [
+        "# For reading: what rank 3 of 4: dp 1 of 2, tp 1 of 2 executes",
+        "mesh_dim_names=(\"dp\", \"tp\")",
+        "torch.empty([128, 64], dtype=torch.float32),  # of [256, 64]: dim 0, rank 1 of 2",
+        "    # transformer.h.0.mlp\n",
+        ", group=tp)  # f32[2, 64, 64]",
+        ".tensor_split(2, dim=0)[micro_batch]",
+        "gradients[\"transformer.wte.weight\"] += ",
+        "    backward(frames[1], 1)\n    optimizer(frames[0], 0)\n",
+    ] {
+        assert!(last.contains(part), "{part}:\n{last}");
+    }
+    assert_ne!(last, torch(&[]));
+    for model in ["tests/data/operators.pt2", "tests/data/bert-tiny.pt2", "tests/data/counters.pt2"] {
+        let listing = run(&["apply", model, "--emit", "torch", "--optimizer", "sgd"]).expect(0).stdout;
+        assert!(parses(&listing), "{listing}");
+    }
+}
+
+#[test]
+fn programs_and_memory_are_those_of_the_rank() {
+    let program = |rank: &str| {
+        run_on(TENSOR_PARALLEL, &["apply", "main.slapo", "--emit", "program", "--rank", rank]).expect(0).stdout
+    };
+    assert!(program("2").contains("\nrank 2 of 4: dp 1 of 2, tp 0 of 2\n"));
+    assert!(program("0").contains(" = all_reduce over tp("));
+    let memory = &report_of(TENSOR_PARALLEL, &["--rank", "1"])["memory"];
+    assert_eq!((&memory["rank"], &memory["peaks"][0]), (&1.into(), &memory["peaks"][1]));
+    let refused = run_on(TENSOR_PARALLEL, &["apply", "main.slapo", "--rank", "4"]).expect(2);
+    assert!(refused.stderr.contains("there is no rank 4: the mesh has 4 ranks"), "{}", refused.stderr);
 }
 
 #[test]

@@ -574,6 +574,7 @@ fn execute(mut programs: Vec<Program>) -> Vec<(String, f64)> {
         deterministic: true,
         dump_gradients: Some(dump.clone()),
         save: None,
+        trace: None,
     };
     let worker =
         std::env::var_os("SLAPO_WORKER").map_or_else(|| root().join("target/debug/slapo-worker"), PathBuf::from);

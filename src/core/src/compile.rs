@@ -156,7 +156,7 @@ pub struct Compiled {
 }
 
 impl Compiled {
-    fn meshed(&self) -> Meshed {
+    pub(crate) fn meshed(&self) -> Meshed {
         let Compiled { joint, syncs, asked, choices, layouts, .. } = self.clone();
         Meshed { joint, syncs, asked, choices, typings: layouts }
     }
@@ -393,13 +393,34 @@ pub fn programs(
     effects: &Effects,
     options: &Options,
 ) -> Result<Vec<Program>, Vec<Fault>> {
+    (0..world(effects)).map(|rank| program_of(model, compiled, effects, options, rank)).collect()
+}
+
+/// The program of one rank of the mesh; `compiled` must come of the same arguments.
+pub fn program_of(
+    model: &Model,
+    compiled: &Compiled,
+    effects: &Effects,
+    options: &Options,
+    rank: i64,
+) -> Result<Program, Vec<Fault>> {
     let meshed = compiled.meshed();
-    let ranks = Ranks { model, meshed: &meshed, layouts: &compiled.layouts, effects, options, check: Check::Held };
-    (0..world(effects)).map(|rank| ranks.program(rank)).collect()
+    Ranks { model, meshed: &meshed, layouts: &compiled.layouts, effects, options, check: Check::Held }.program(rank)
 }
 
 fn world(effects: &Effects) -> i64 {
     effects.axes.iter().map(|axis| axis.size).product()
+}
+
+/// Where a rank stands on each axis.
+pub fn coordinates(effects: &Effects, rank: i64) -> Vec<i64> {
+    let mut rest = rank;
+    let mut coordinates: Vec<i64> = Vec::new();
+    for axis in effects.axes.iter().rev() {
+        coordinates.insert(0, rest % axis.size);
+        rest /= axis.size;
+    }
+    coordinates
 }
 
 /// What the programs of all ranks are made of.
@@ -415,12 +436,7 @@ struct Ranks<'a> {
 impl Ranks<'_> {
     fn program(&self, rank: i64) -> Result<Program, Vec<Fault>> {
         let Ranks { model, meshed, layouts, effects, options, check } = *self;
-        let mut rest = rank;
-        let mut coordinates: Vec<i64> = Vec::new();
-        for axis in effects.axes.iter().rev() {
-            coordinates.insert(0, rest % axis.size);
-            rest /= axis.size;
-        }
+        let coordinates = coordinates(effects, rank);
         let (local, mut placements) =
             mesh::local(model, meshed, effects, layouts, check, &coordinates).map_err(layout_faults)?;
         let (local, micro) = micro_batched(&local, i64::from(effects.micro_batches))?;
@@ -468,14 +484,7 @@ fn micro_batched(joint: &Joint, parts: i64) -> Result<(Joint, BTreeMap<u32, Plac
         return Ok((joint.clone(), BTreeMap::new()));
     }
     let graph = &joint.graph;
-    // Where ranks take their rows of the inputs, it is these rows that are divided.
-    let cut = |v: slapo_model::ValueId| matches!(graph.value(v).def, Def::Input(_));
-    let is_cut = graph.nodes.iter().any(|n| matches!(n.op, Op::Part { .. }) && n.reads().any(cut));
-    let leaf = |def: Def| match def {
-        Def::Input(_) if !is_cut => Layout::Split { dim: 0, groups: 1 },
-        _ => Layout::Replicated,
-    };
-    let typing = layout::infer(graph, parts, leaf).map_err(|refusals| {
+    let typing = micro_typing(joint, parts).map_err(|refusals| {
         let fault = |refusal: Refusal| {
             let node = graph.nodes[refusal.node].clone();
             Fault::NotSeparable { refusal, node }
@@ -505,4 +514,17 @@ fn micro_batched(joint: &Joint, parts: i64) -> Result<(Joint, BTreeMap<u32, Plac
     let values = &local.outputs[1 + mutations.len()..];
     let gradients = joint.gradients.iter().zip(values).map(|((p, _), v)| (*p, *v)).collect();
     Ok((Joint { graph: local, forward, mutations, gradients, rerun: joint.rerun.clone() }, placements))
+}
+
+/// How the micro-batches hold the values of a rank's graph.
+pub(crate) fn micro_typing(joint: &Joint, parts: i64) -> Result<Typing, Vec<Refusal>> {
+    let graph = &joint.graph;
+    // Where ranks take their rows of the inputs, it is these rows that are divided.
+    let cut = |v: slapo_model::ValueId| matches!(graph.value(v).def, Def::Input(_));
+    let is_cut = graph.nodes.iter().any(|n| matches!(n.op, Op::Part { .. }) && n.reads().any(cut));
+    let leaf = |def: Def| match def {
+        Def::Input(_) if !is_cut => Layout::Split { dim: 0, groups: 1 },
+        _ => Layout::Replicated,
+    };
+    layout::infer(graph, parts, leaf)
 }

@@ -11,3 +11,4 @@ pub mod memory;
 pub mod passes;
 pub mod primitives;
 pub mod schedule;
+pub mod trace;

@@ -17,7 +17,7 @@ mod validate;
 
 pub use bind::{BindError, InputSizes, Legal, LegalSizes, bind, legal_sizes};
 pub use graph::{Arg, Def, Graph, Node, NodeId, Op, Origin, Type, Value, ValueId};
-pub use listing::Listing;
+pub use listing::{Listing, typed};
 pub use model::{
     Buffer, BufferId, Input, Model, Module, ModuleId, Parameter, ParameterId, Scope, ScopeId, SourceId, SourceLine,
     Stored,

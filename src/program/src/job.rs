@@ -1,7 +1,7 @@
 //! What `slapoc` and the worker say to each other: a [`Job`] goes in as one JSON document, [`Event`]s come out as JSON
 //! lines on the worker's standard output.
 
-use crate::Program;
+use crate::{Program, Value};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -27,6 +27,25 @@ pub struct Job {
     pub dump_gradients: Option<PathBuf>,
     /// Write the trained parameters under the model's own names.
     pub save: Option<PathBuf>,
+    /// Write values of the first step as every rank has them.
+    #[serde(default)]
+    pub trace: Option<Trace>,
+}
+
+/// What a run writes down of its first step, for comparing two programs value by value.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Trace {
+    /// A `.safetensors` file of tensors under [`Trace::name`].
+    pub path: PathBuf,
+    /// Locals, as each is computed; globals, as they are before the optimizer runs.
+    pub values: Vec<Value>,
+}
+
+impl Trace {
+    /// Under which a value stands in the file; globals have micro-batch 0.
+    pub fn name(value: Value, rank: usize, micro_batch: u32) -> String {
+        format!("{value} of rank {rank}, micro-batch {micro_batch}")
+    }
 }
 
 impl Job {
@@ -114,6 +133,8 @@ pub struct CollectiveCount {
 pub enum FailureKind {
     /// Data or archive that does not fit the job (exit code 2).
     Input,
+    /// What ranks hold does not fit together: replicas that differ, for one (exit code 3).
+    Ranks,
     /// Anything that went wrong while running (exit code 3).
     Run,
 }

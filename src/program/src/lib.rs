@@ -4,13 +4,17 @@
 //! models or libtorch: operators are names, arguments are constants and slots. Read [`Program`] first, then
 //! [`Instr`]; [`Job`] and [`Event`] are what `slapoc` and the worker say to each other around it.
 
+mod communication;
 mod job;
 mod listing;
 mod number;
+mod torch;
 mod types;
 mod validate;
 
-pub use job::{CollectiveCount, Event, FailureKind, Job, MemoryReport};
+pub use communication::{Carries, Communication, communications, counts};
+pub use job::{CollectiveCount, Event, FailureKind, Job, MemoryReport, Trace};
+pub use torch::torch;
 pub use types::{DType, TensorType};
 pub use validate::{Fault, validate};
 
@@ -109,6 +113,9 @@ pub enum Role {
 /// A slot of a micro-batch's frame.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Slot {
+    /// Of the graph's value, for people; unique among the values of forward where it is the model's own.
+    #[serde(default)]
+    pub name: String,
     pub ty: TensorType,
     /// The value whose storage this one shares (a view), if it owns none itself.
     pub alias: Option<Value>,

@@ -1,11 +1,14 @@
 //! The text form of a program: one line an instruction, for people and snapshots.
 
-use crate::{Arg, Function, Instr, Op, Part, Program, Split, Value};
+use crate::{Arg, Collective, Function, Instr, Op, Part, Program, Split, Value};
 use std::fmt::{self, Display, Formatter, Write};
 
 impl Display for Program {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         writeln!(f, "program version {}, seed {}, {} micro-batches", self.version, self.seed, self.micro_batches)?;
+        if !self.mesh.is_empty() {
+            writeln!(f, "{}", self.place())?;
+        }
         for (i, global) in self.globals.iter().enumerate() {
             writeln!(f, "@{i}: {} {:?} {}", global.ty, global.role, global.name)?;
         }
@@ -19,6 +22,29 @@ impl Display for Program {
 }
 
 impl Program {
+    /// The rank's place in the mesh: `rank 3 of 4: dp 1 of 2, tp 1 of 2`.
+    pub fn place(&self) -> String {
+        let axes = self.mesh.iter().zip(&self.coordinates);
+        let (rank, ranks) =
+            axes.clone().fold((0, 1), |(rank, ranks), (axis, at)| (rank * axis.size + at, ranks * axis.size));
+        let at: Vec<String> = axes.map(|(axis, at)| format!("{} {at} of {}", axis.name, axis.size)).collect();
+        match at.is_empty() {
+            true => "the only rank".to_owned(),
+            false => format!("rank {rank} of {ranks}: {}", at.join(", ")),
+        }
+    }
+
+    /// The operator, with the axis by its name.
+    fn operator(&self, op: &Op) -> String {
+        match op {
+            Op::Collective { axis, kind } => match self.mesh.get(*axis as usize) {
+                Some(axis) => format!("{kind} over {}", axis.name),
+                None => op.to_string(),
+            },
+            op => op.to_string(),
+        }
+    }
+
     fn write_body(&self, function: &Function, f: &mut Formatter<'_>) -> fmt::Result {
         for instr in &function.body {
             writeln!(f, "    {}", self.line(instr))?;
@@ -43,7 +69,7 @@ impl Program {
         }
         let named = instr.named.iter().map(|(name, arg)| format!("{name}: {arg}"));
         let args: Vec<String> = instr.args.iter().map(ToString::to_string).chain(named).collect();
-        write!(line, "{}({})", instr.op, args.join(", ")).expect("writing to a string");
+        write!(line, "{}({})", self.operator(&instr.op), args.join(", ")).expect("writing to a string");
         if !instr.free.is_empty() {
             let free: Vec<String> = instr.free.iter().map(|l| format!("%{l}")).collect();
             write!(line, " free {}", free.join(" ")).expect("writing to a string");
@@ -77,12 +103,30 @@ impl Display for Op {
             Op::Aten(name) => f.write_str(name.strip_prefix("aten::").unwrap_or(name)),
             Op::Part(split) => write!(f, "part[{split}]"),
             Op::Dropout { site, p, .. } => write!(f, "dropout[site {site}, p {p}]"),
-            Op::Collective { axis, kind } => write!(f, "{kind:?} over axis {axis}"),
+            Op::Collective { axis, kind } => write!(f, "{kind} over axis {axis}"),
             Op::Autograd => f.write_str("autograd"),
             Op::Accumulate => f.write_str("accumulate"),
             Op::Store => f.write_str("store"),
             Op::Release => f.write_str("release"),
             Op::Vjp { op, .. } => write!(f, "vjp[{op}]"),
+        }
+    }
+}
+
+/// `all_gather[dim 1, groups 3]`
+impl Display for Collective {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())?;
+        let (dims, groups) = match self {
+            Collective::AllReduce | Collective::AllReduceMax => return Ok(()),
+            Collective::AllGather { dim, groups } | Collective::ReduceScatter { dim, groups } => {
+                (format!("dim {dim}"), *groups)
+            }
+            Collective::AllToAll { from, groups, to } => (format!("dim {from} to {to}"), *groups),
+        };
+        match groups {
+            1 => write!(f, "[{dims}]"),
+            groups => write!(f, "[{dims}, groups {groups}]"),
         }
     }
 }

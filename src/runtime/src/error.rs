@@ -34,6 +34,11 @@ impl Error {
         Error::new(FailureKind::Input, message.into())
     }
 
+    /// What ranks hold does not fit together.
+    pub fn ranks(message: impl Into<String>) -> Error {
+        Error::new(FailureKind::Ranks, message.into())
+    }
+
     /// Something went wrong while running.
     pub fn run(message: impl Into<String>) -> Error {
         Error::new(FailureKind::Run, message.into())

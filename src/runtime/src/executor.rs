@@ -13,8 +13,8 @@ use crate::operator::{PreparedCall, owns_storage};
 use crate::random::Stream;
 use crate::{geometry, libtorch};
 use slapo_program::{
-    Arg, Axis, Call, Collective, Function, FunctionKind, GlobalId, Instr, Op, Origin, Program, Role, Split, TensorType,
-    Value, validate,
+    Arg, Axis, Call, Collective, Function, FunctionKind, GlobalId, Instr, LocalId, Op, Origin, Program, Role, Split,
+    TensorType, Value, validate,
 };
 use tch::Tensor;
 
@@ -103,6 +103,11 @@ impl Executor {
     /// A global's present value.
     pub fn global(&self, id: GlobalId) -> Option<&Tensor> {
         self.globals.get(id as usize)?.as_ref()
+    }
+
+    /// A local's present value in the frame of a micro-batch.
+    pub fn local(&self, micro_batch: u32, id: LocalId) -> Option<&Tensor> {
+        self.frames.get(micro_batch as usize)?.get(id as usize)?.as_ref()
     }
 
     /// Gives a global a value of its declared type.

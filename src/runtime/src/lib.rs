@@ -19,6 +19,7 @@ pub mod mesh;
 pub mod operator;
 pub mod random;
 pub mod save;
+mod trace;
 pub mod trainer;
 pub mod weights;
 

@@ -8,9 +8,11 @@ use crate::collectives::collective;
 use crate::error::{Error, Result};
 use crate::executor::Executor;
 use crate::logical::{Held, assemble};
+use crate::trace::Tracer;
 use crate::{libtorch, weights};
 use slapo_program::{
     Axis, Call, Collective, CollectiveCount, FunctionKind, GlobalId, Op, Parameter, Part, Placement, Program, Role,
+    Trace,
 };
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,6 +27,8 @@ pub struct Mesh {
     groups: Vec<Vec<Vec<usize>>>,
     /// What rank 0 has communicated since the step began: calls and bytes.
     counts: BTreeMap<(u32, &'static str, FunctionKind), (u64, u64)>,
+    /// Where a step is written down value by value.
+    tracer: Option<Tracer>,
 }
 
 impl Mesh {
@@ -36,7 +40,7 @@ impl Mesh {
         let executor = |(rank, program)| Executor::new(program).map_err(|e| if alone { e } else { e.of_rank(rank) });
         let ranks = programs.into_iter().enumerate().map(executor).collect::<Result<_>>()?;
         let groups = (0..mesh.len()).map(|axis| groups(&mesh, axis)).collect();
-        Ok(Mesh { ranks, groups, counts: BTreeMap::new() })
+        Ok(Mesh { ranks, groups, counts: BTreeMap::new(), tracer: None })
     }
 
     /// The program of rank 0.
@@ -84,8 +88,21 @@ impl Mesh {
                 Some((axis, kind)) => self.collective(call, i, axis, kind)?,
                 None => self.each(|executor| executor.instruction(call, i))?,
             }
+            if let Some(tracer) = &mut self.tracer {
+                tracer.after(&self.ranks, call, i)?;
+            }
         }
         Ok(())
+    }
+
+    /// From here on values are written down, until [`Mesh::traced`].
+    pub fn trace(&mut self, trace: &Trace) {
+        self.tracer = Some(Tracer::new(trace));
+    }
+
+    /// What was written down.
+    pub fn traced(&mut self) -> Result<Vec<(String, Tensor)>> {
+        self.tracer.take().map_or_else(|| Ok(Vec::new()), |tracer| tracer.finish(&self.ranks))
     }
 
     fn collective(&mut self, call: Call, i: usize, axis: u32, kind: Collective) -> Result<()> {
@@ -135,7 +152,7 @@ impl Mesh {
         for (rank, executor) in self.ranks.iter().enumerate().skip(1) {
             let other = value(executor)?;
             if other.to_bits() != first.to_bits() {
-                return Err(Error::run(format!(
+                return Err(Error::ranks(format!(
                     "`{name}` differs between ranks: {first:e} on rank 0, {other:e} on rank {rank}; it should be the \
                      same on all"
                 )));
@@ -166,7 +183,7 @@ impl Mesh {
                 None => Placement::default(),
             };
             let whole = self.whole(&global.name, i as u32, &placement);
-            named.extend(whole.map_err(|e| Error::run(format!("gradient of {e}")))?);
+            named.extend(whole.map_err(|e| Error::ranks(format!("gradient of {e}")))?);
         }
         Ok(named)
     }
@@ -186,7 +203,7 @@ impl Mesh {
         if held.is_empty() {
             return Ok(None);
         }
-        let whole = assemble(&held).map_err(|message| Error::run(format!("`{name}` {message}")))?;
+        let whole = assemble(&held).map_err(|message| Error::ranks(format!("`{name}` {message}")))?;
         Ok(Some((name.to_owned(), whole)))
     }
 

@@ -8,7 +8,7 @@ use crate::data::DataSet;
 use crate::error::{Error, Result};
 use crate::mesh::Mesh;
 use crate::{libtorch, save};
-use slapo_program::{Call, Event, FunctionKind, Job, MemoryReport, Role};
+use slapo_program::{Call, Event, FunctionKind, Job, MemoryReport, Role, Trace};
 use std::path::Path;
 use std::time::Instant;
 use tch::Tensor;
@@ -32,9 +32,10 @@ pub fn run(job: Job, emit: &mut dyn FnMut(&Event) -> Result<()>) -> Result<()> {
         seconds: began.elapsed().as_secs_f64(),
     })?;
     let trained = Instant::now();
+    let outputs = Outputs { gradients: job.dump_gradients.as_deref(), trace: job.trace.as_ref() };
     for step in 0..job.steps {
-        let dump = job.dump_gradients.as_deref().filter(|_| step == 0);
-        one_step(&mut mesh, &data, step, dump, emit)?;
+        let outputs = if step == 0 { outputs } else { Outputs::default() };
+        one_step(&mut mesh, &data, step, outputs, emit)?;
     }
     if let Some(path) = &job.save {
         wrote(path, &mesh.parameters()?, emit)?;
@@ -53,11 +54,18 @@ fn configure(job: &Job) -> Result<()> {
     Ok(())
 }
 
+/// What a step leaves behind beside its event.
+#[derive(Clone, Copy, Default)]
+struct Outputs<'j> {
+    gradients: Option<&'j Path>,
+    trace: Option<&'j Trace>,
+}
+
 fn one_step(
     mesh: &mut Mesh,
     data: &DataSet,
     step: u64,
-    dump: Option<&Path>,
+    outputs: Outputs,
     emit: &mut dyn FnMut(&Event) -> Result<()>,
 ) -> Result<()> {
     let began = Instant::now();
@@ -66,6 +74,9 @@ fn one_step(
         mesh.set_global(global, &tensor)?;
     }
     mesh.begin_step(step)?;
+    if let Some(trace) = outputs.trace {
+        mesh.trace(trace);
+    }
     let calls = mesh.program().step.clone();
     let updates = |call: &Call| mesh.program().functions[call.function as usize].kind == FunctionKind::Optimizer;
     let backward_ends = calls.iter().position(updates).unwrap_or(calls.len());
@@ -73,10 +84,13 @@ fn one_step(
     for call in differentiate {
         mesh.call(*call)?;
     }
-    // Parameter gradients are complete, and nothing has used them.
+    // Parameter gradients are complete, and nothing has used them. Whether ranks agree on them is seen behind the trace.
+    if let Some(trace) = outputs.trace {
+        wrote(&trace.path, &mesh.traced()?, emit)?;
+    }
     let loss = mesh.scalar(mesh.program().loss)?;
     let roles = by_role(mesh);
-    if let Some(path) = dump {
+    if let Some(path) = outputs.gradients {
         wrote(path, &mesh.gradients()?, emit)?;
     }
     for call in update {

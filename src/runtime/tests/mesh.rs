@@ -278,6 +278,7 @@ fn job(programs: Vec<Program>, folder: &Path) -> Job {
         deterministic: false,
         dump_gradients: Some(folder.join("gradients.safetensors")),
         save: Some(folder.join("model.safetensors")),
+        trace: None,
     }
 }
 
@@ -436,6 +437,36 @@ fn a_removed_collective_is_noticed() {
     assert!(!folder.path().join("model.safetensors").exists());
 }
 
+/// A trace is there even where ranks turn out to disagree: that is what it is for.
+#[test]
+fn a_trace_holds_the_first_step_of_every_rank_and_micro_batch() {
+    let plan = Plan { without: "gradient of scale", ..Plan::new(2, 2, 6) };
+    let programs = plan.programs();
+    let program = &programs[0];
+    let forward = program.functions.iter().find(|f| f.kind == FunctionKind::Forward).expect("forward");
+    let tanh = forward.body.iter().find(|instr| instr.op == aten("tanh")).and_then(|instr| instr.outs[0]);
+    let is_gradient = |g: &Global| g.role == Role::Gradient && g.name == "scale";
+    let gradient = Value::Global(program.globals.iter().position(is_gradient).expect("a gradient") as u32);
+    let tanh = tanh.expect("is kept");
+    let folder = TempDir::new().expect("a folder");
+    let path = folder.path().join("trace.safetensors");
+    let trace = Some(Trace { path: path.clone(), values: vec![tanh, gradient] });
+    let error = run_in(folder.path(), Job { trace, ..job(programs, folder.path()) }).err().expect("refused");
+    assert_eq!(error.kind(), FailureKind::Ranks);
+    let traced = load(&path);
+    let of = |value, rank, micro_batch| traced.get(&Trace::name(value, rank, micro_batch)).expect("is written");
+    for rank in 0..4 {
+        assert_eq!(of(gradient, rank, 0).0, [INPUTS as usize]);
+        for micro_batch in 0..2 {
+            assert_eq!(of(tanh, rank, micro_batch).0, [3, 3], "half of the rows, and of the hidden dimension");
+        }
+    }
+    assert_eq!(traced.len(), 4 + 4 * 2);
+    assert_ne!(of(gradient, 0, 0).1, of(gradient, 2, 0).1, "each rank's own");
+    assert_eq!(of(gradient, 0, 0).1, of(gradient, 1, 0).1);
+    assert_ne!(of(tanh, 0, 0).1, of(tanh, 0, 1).1);
+}
+
 #[test]
 fn collectives_are_counted_by_axis_kind_and_function() {
     let count = |axis: &str, kind: &str, function: &str, calls, bytes| CollectiveCount {
@@ -538,7 +569,7 @@ fn a_rank_alone_cannot_communicate() {
     let error = executor.call(program.step[0]).expect_err("fails");
     assert_eq!(
         error.to_string(),
-        "all_to_all needs all 2 ranks of axis `c`, and this rank runs alone (`AllToAll { from: 2, groups: 3, to: 3 } \
+        "all_to_all needs all 2 ranks of axis `c`, and this rank runs alone (`all_to_all[dim 2 to 3, groups 3] \
          over axis 2` on f64[1, 2, 3, 8], instruction 3 of `forward`)"
     );
 }
@@ -557,7 +588,7 @@ fn programs_that_do_not_fit_together_are_refused_by_rank_and_instruction() {
     let other = Plan { without: "output", ..plan }.programs();
     assert_eq!(
         with(&|p| p[2] = other[2].clone()),
-        "rank 2: instruction 8 of `forward` is `add.Tensor` where rank 0 has `AllReduce over axis 1`"
+        "rank 2: instruction 8 of `forward` is `add.Tensor` where rank 0 has `all_reduce over axis 1`"
     );
     assert_eq!(
         with(&|p| drop(p[1].functions[2].body.pop())),

@@ -70,6 +70,7 @@ fn job(program: Program, data: PathBuf, steps: u64) -> Job {
         deterministic: true,
         dump_gradients: None,
         save: None,
+        trace: None,
     }
 }
 
@@ -111,6 +112,7 @@ fn a_run_reports_trains_and_saves() {
     let job = Job {
         dump_gradients: Some(files.path("gradients.safetensors")),
         save: Some(files.path("model.safetensors")),
+        trace: None,
         ..job(model(true), files.text(300), 20)
     };
     let events = run(job.clone()).expect("runs");

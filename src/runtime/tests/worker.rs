@@ -28,6 +28,7 @@ fn job(folder: &Path, steps: u64) -> Job {
         deterministic: false,
         dump_gradients: None,
         save: Some(folder.join("model.safetensors")),
+        trace: None,
     }
 }
 

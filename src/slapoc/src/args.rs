@@ -176,6 +176,9 @@ pub struct Apply {
     /// Print one stage of the compilation instead of the report
     #[arg(long, value_name = "STAGE")]
     pub emit: Option<Stage>,
+    /// Whose program and memory are shown
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(i64).range(0..))]
+    pub rank: i64,
     /// Leave out statements of the entry behind this line
     #[arg(long, value_name = "LINE", value_parser = clap::value_parser!(u32).range(1..))]
     pub until: Option<u32>,
@@ -192,10 +195,14 @@ pub enum Stage {
     Graph,
     /// Forward and backward
     Joint,
+    /// How every axis of the mesh holds every value of forward and backward
+    Layouts,
     /// What a rank executes
     Program,
     /// The same as the worker reads it
     ProgramJson,
+    /// The same as PyTorch code, for reading
+    Torch,
 }
 
 #[derive(Debug, Group)]
@@ -212,6 +219,9 @@ pub struct Verify {
     /// Initialise parameters instead of reading the model's weights
     #[arg(long)]
     pub init: bool,
+    /// As for train; verify always has one thread and sums in rank order
+    #[arg(long)]
+    pub deterministic: bool,
 }
 
 #[derive(Debug, Group)]

@@ -35,6 +35,19 @@ pub struct Row {
     pub at: Option<String>,
 }
 
+/// One kind of numbers in float32. How far apart they are says how far rounding may carry; what it means is decided in
+/// float64.
+#[derive(Clone, Debug, Serialize)]
+pub struct InFloat32 {
+    pub what: &'static str,
+    pub count: usize,
+    /// As [`Row::worst`].
+    pub worst: f64,
+    /// The same in units of float32's last place.
+    pub ulps: f64,
+    pub at: Option<String>,
+}
+
 impl Verdict {
     pub fn name(self) -> &'static str {
         match self {
@@ -55,7 +68,7 @@ impl Verdict {
 
 /// One number a step.
 pub fn numbers(what: &'static str, ours: &[f64], theirs: &[f64]) -> Row {
-    let mut row = Row { what, count: theirs.len(), verdict: Verdict::Equal, worst: 0.0, at: None };
+    let mut row = Row::new(what, theirs.len());
     if ours.len() != theirs.len() {
         row.worse(f64::INFINITY, format!("{} steps instead of {}", ours.len(), theirs.len()));
     }
@@ -67,7 +80,7 @@ pub fn numbers(what: &'static str, ours: &[f64], theirs: &[f64]) -> Row {
 
 /// Tensors of one kind.
 pub fn tensors(what: &'static str, ours: &Tensors, theirs: &Tensors) -> Row {
-    let mut row = Row { what, count: theirs.len(), verdict: Verdict::Equal, worst: 0.0, at: None };
+    let mut row = Row::new(what, theirs.len());
     let scale = theirs.values().map(|b| largest(b)).fold(0.0, f64::max);
     for (name, b) in theirs {
         match ours.get(name) {
@@ -81,7 +94,29 @@ pub fn tensors(what: &'static str, ours: &Tensors, theirs: &Tensors) -> Row {
     row
 }
 
+/// Ranks that cannot agree on what each should hold leave nothing to compare.
+pub fn at_odds(why: &str) -> Row {
+    let mut row = Row::new("ranks", 0);
+    row.worse(f64::INFINITY, why.to_owned());
+    row
+}
+
+/// How far `a` is from `b`: of `b`'s largest element, which counts as `smallest` at least. They are of one length.
+pub fn distance(a: &[f64], b: &[f64], smallest: f64) -> f64 {
+    measure(a, b, largest(b).max(smallest))
+}
+
 impl Row {
+    fn new(what: &'static str, count: usize) -> Row {
+        Row { what, count, verdict: Verdict::Equal, worst: 0.0, at: None }
+    }
+
+    /// The row of runs in float32.
+    pub fn in_float32(self) -> InFloat32 {
+        let Row { what, count, worst, at, .. } = self;
+        InFloat32 { what, count, worst, ulps: worst / f64::from(f32::EPSILON), at }
+    }
+
     fn worse(&mut self, measure: f64, at: String) {
         if measure > self.worst {
             self.worst = measure;

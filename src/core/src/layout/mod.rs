@@ -6,10 +6,12 @@
 //! collectives are accumulations over time.
 
 mod guess;
+mod listing;
 mod partition;
 mod rules;
 mod view;
 
+pub use listing::listing;
 pub use partition::{Here, partition};
 pub use view::cut;
 

@@ -107,8 +107,8 @@ impl Body {
     }
 
     fn define(&mut self, lower: &mut Lower, id: ValueId, alias: Option<Value>) -> Value {
-        let ty = tensor_type(lower.graph().ty(id));
-        lower.program.locals.push(Slot { ty, alias });
+        let (name, ty) = (lower.graph().value(id).name.clone(), tensor_type(lower.graph().ty(id)));
+        lower.program.locals.push(Slot { name, ty, alias });
         let value = Value::Local(lower.program.locals.len() as LocalId - 1);
         self.frame.values.insert(id, value);
         value

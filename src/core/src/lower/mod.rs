@@ -117,7 +117,8 @@ impl<'a> Lower<'a> {
             micro_batches: target.micro_batches,
             mesh: target.mesh.clone(),
             coordinates: target.coordinates.clone(),
-            origins: Vec::new(),
+            // What no module owns is instruction origin 0.
+            origins: vec![slapo_program::Origin::default()],
             globals: Vec::new(),
             locals: Vec::new(),
             parameters: Vec::new(),
@@ -135,7 +136,7 @@ impl<'a> Lower<'a> {
             phases: phases(model, joint),
             globals: BTreeMap::new(),
             program,
-            origins: BTreeMap::new(),
+            origins: BTreeMap::from([(slapo_program::Origin::default(), 0)]),
             gradients: Vec::new(),
             grad_norm: None,
         }
@@ -355,9 +356,6 @@ impl<'a> Lower<'a> {
         program.step.push(Call { function: optimizer, micro_batch: 0 });
         program.loss = loss;
         program.grad_norm = self.grad_norm.take();
-        if program.origins.is_empty() {
-            program.origins.push(slapo_program::Origin::default());
-        }
         program
     }
 }

@@ -104,7 +104,11 @@ struct Chain<'l, 'a> {
 
 impl Chain<'_, '_> {
     fn local(&mut self, shape: &[i64]) -> LocalId {
-        self.lower.program.locals.push(Slot { ty: TensorType::new(self.dtype, shape), alias: None });
+        self.lower.program.locals.push(Slot {
+            name: String::new(),
+            ty: TensorType::new(self.dtype, shape),
+            alias: None,
+        });
         self.lower.program.locals.len() as LocalId - 1
     }
 

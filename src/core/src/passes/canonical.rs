@@ -172,6 +172,7 @@ impl Canon<'_> {
         self.b.origin = node.origin;
         let applies = !self.is_oracle || self.is_substituted(node);
         let rule = RULES.binary_search_by_key(&node.name(), |row| row.0).ok().filter(|_| applies).map(|i| RULES[i].1);
+        let known = self.b.graph.values.len();
         match rule.and_then(|rule| rule(self, node)) {
             Some(new) => {
                 if let Some(Some(old)) = node.outs.first() {
@@ -181,6 +182,16 @@ impl Canon<'_> {
             // A rule with several results maps them itself.
             None if node.outs.iter().flatten().all(|v| self.map.contains_key(v)) && rule.is_some() => {}
             None => self.copy(node),
+        }
+        self.keep_names(node, known);
+    }
+
+    /// What a rule made in place of a value is called as the value was, so that it can be found in the model again.
+    fn keep_names(&mut self, node: &Node, known: usize) {
+        for old in node.outs.iter().flatten() {
+            if let Some(new) = self.map.get(old).map(|v| v.0 as usize).filter(|new| *new >= known) {
+                self.b.graph.values[new].name.clone_from(&self.old.value(*old).name);
+            }
         }
     }
 

@@ -81,27 +81,44 @@ pub fn local(
     check: Check,
     coordinates: &[i64],
 ) -> Result<(Joint, BTreeMap<u32, Placement>), Vec<LayoutFault>> {
-    let mut joint = meshed.joint.clone();
     let mut placements: BTreeMap<u32, Placement> = BTreeMap::new();
-    for (site, v) in dropouts(&joint.graph) {
-        placements.insert(site, Placement { global_shape: joint.graph.ty(v).shape.clone(), splits: Vec::new() });
+    for (site, v) in dropouts(&meshed.joint.graph) {
+        placements.insert(site, Placement { global_shape: meshed.joint.graph.ty(v).shape.clone(), splits: Vec::new() });
     }
+    let joint = partitioned(model, meshed, effects, layouts, check, coordinates, &mut |axis, joint, typing| {
+        for (site, v) in dropouts(&joint.graph) {
+            if let Layout::Split { dim, groups } = typing.of(v) {
+                let split = Split { dim, groups, parts: typing.parts, part: Part::Rank(coordinates[axis]) };
+                placements.entry(site).or_default().splits.push(split);
+            }
+        }
+    })?;
+    Ok((joint, placements))
+}
+
+/// Partitions axis by axis, from the innermost. `seen` is shown each axis of several ranks with the graph that the axes
+/// inside of it leave, and its layouts there.
+pub fn partitioned(
+    model: &Model,
+    meshed: &Meshed,
+    effects: &Effects,
+    layouts: &[Typing],
+    check: Check,
+    coordinates: &[i64],
+    seen: &mut dyn FnMut(usize, &Joint, &Typing),
+) -> Result<Joint, Vec<LayoutFault>> {
+    let mut joint = meshed.joint.clone();
     let syncs = &meshed.syncs;
-    // The innermost axis sees the whole graph.
     for ((axis, coordinate), whole) in coordinates.iter().enumerate().zip(layouts).rev() {
         if effects.axes[axis].size == 1 {
             drop_syncs(&mut joint.graph, syncs, axis);
             continue;
         }
         let mesh = Mesh { model, effects, check, joint, syncs: syncs.clone() };
+        // The innermost axis sees the whole graph.
         let typing = if axis + 1 == layouts.len() { whole.clone() } else { mesh.typed(axis)? };
         joint = mesh.joint;
-        for (site, v) in dropouts(&joint.graph) {
-            if let Layout::Split { dim, groups } = typing.of(v) {
-                let split = Split { dim, groups, parts: typing.parts, part: Part::Rank(*coordinate) };
-                placements.entry(site).or_default().splits.push(split);
-            }
-        }
+        seen(axis, &joint, &typing);
         let here = Here::Rank { axis, coordinate: *coordinate, syncs };
         let (graph, forward) = layout::partition(&joint.graph, &typing, joint.forward, here);
         let mutations = graph.outputs[1..=joint.mutations.len()].to_vec();
@@ -109,7 +126,7 @@ pub fn local(
         let gradients = joint.gradients.iter().zip(values).map(|((p, _), v)| (*p, *v)).collect();
         joint = Joint { forward, mutations, gradients, graph, rerun: joint.rerun };
     }
-    Ok((joint, placements))
+    Ok(joint)
 }
 
 /// An axis of one rank has nothing to convert.
@@ -377,9 +394,7 @@ impl Mesh<'_> {
         let read = node.tensor("self").map_or(&[][..], |v| &self.joint.graph.ty(v).shape);
         let problem = match asked {
             Some(sync) => match self.uneven_sync(axis, sync.sync, found, read) {
-                Some((dim, groups)) => {
-                    LayoutProblem::SyncUneven { at, dim, size: read[dim], groups, step: sync.step }
-                }
+                Some((dim, groups)) => LayoutProblem::SyncUneven { at, dim, size: read[dim], groups, step: sync.step },
                 None => LayoutProblem::Sync { at, sync: sync.sync, found, step: sync.step },
             },
             None => match describe::cut(&self.joint.graph, node, &at, found, &refusal.legal) {

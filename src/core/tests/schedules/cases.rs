@@ -175,7 +175,10 @@ fn f17_a_sharded_bias_of_a_row_layer() {
     let run = check("column(b.mlp.c_fc, over: tp)\nrow(b.mlp.c_proj, over: tp)\nb.mlp.c_proj.bias.shard(0, over: tp)");
     assert_eq!(run.codes(), ["S0603"]);
     let shown = run.rendered();
-    assert!(shown.contains("`transformer.h.0.mlp.c_proj`") && shown.contains("its bias is not held as its product is"), "{shown}");
+    assert!(
+        shown.contains("`transformer.h.0.mlp.c_proj`") && shown.contains("its bias is not held as its product is"),
+        "{shown}"
+    );
 }
 
 /// The rows that a rank has not are masked by the rule of the operator: what is left to say is that the result is a sum.

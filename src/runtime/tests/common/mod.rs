@@ -42,7 +42,7 @@ impl Build {
     }
 
     pub fn local(&mut self, dtype: DType, shape: &[i64]) -> Value {
-        self.program.locals.push(Slot { ty: TensorType::new(dtype, shape), alias: None });
+        self.program.locals.push(Slot { name: String::new(), ty: TensorType::new(dtype, shape), alias: None });
         Value::Local(self.program.locals.len() as u32 - 1)
     }
 

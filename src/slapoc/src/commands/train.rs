@@ -169,6 +169,7 @@ fn job(args: &Train, ready: &Ready, program: Program) -> Result<Job> {
         deterministic: args.deterministic,
         dump_gradients: optional(&args.dump_gradients)?,
         save: optional(&args.save)?,
+        trace: None,
     })
 }
 
@@ -197,11 +198,11 @@ pub(super) fn failure(event: &Event, model: &Model, said: &[String]) -> Box<Fail
     let code = SAID.iter().find(|(start, _)| message.starts_with(start)).map(|(_, code)| *code);
     let mut failure = match (kind, operator) {
         (FailureKind::Input, _) => Failure::not_done(code.unwrap_or(Code::UnfitData), message),
-        (FailureKind::Run, Some(operator)) => {
+        (FailureKind::Run | FailureKind::Ranks, Some(operator)) => {
             let message = format!("`{operator}` failed: {}", message.trim_end_matches('.'));
             Failure::worker(Code::OperatorFailed, message)
         }
-        (FailureKind::Run, None) => Failure::worker(code.unwrap_or(Code::RunFailed), message),
+        (FailureKind::Run | FailureKind::Ranks, None) => Failure::worker(code.unwrap_or(Code::RunFailed), message),
     };
     if failure.code == Some(Code::NoWorker) {
         failure = failure.help(launch::ONE_VERSION);
@@ -219,7 +220,7 @@ pub(super) fn failure(event: &Event, model: &Model, said: &[String]) -> Box<Fail
     failure.excerpt = source.as_deref().and_then(|place| excerpt(model, place));
     match kind {
         FailureKind::Input => failure,
-        FailureKind::Run => with_last_words(failure, said),
+        FailureKind::Run | FailureKind::Ranks => with_last_words(failure, said),
     }
 }
 

@@ -1,9 +1,10 @@
 //! [`Report`] as text.
 
-use super::{Block, Count, Listed, MemoryChange, Report};
+use super::{Block, Count, Listed, MemoryChange, Parameters, Replicated, Report};
 use crate::render;
 use crate::units::{bytes, change, grouped};
 use slapo_core::memory::Memory;
+use slapo_program::CollectiveCount;
 use std::fmt::{Result, Write};
 
 const WIDTH: usize = 110;
@@ -24,10 +25,18 @@ fn write(text: &mut String, report: &Report) -> Result {
         writeln!(text)?;
         self::block(text, block)?;
     }
+    if !report.layouts.is_empty() {
+        writeln!(text)?;
+        layouts(text, report)?;
+    }
+    if !report.collectives.is_empty() {
+        writeln!(text)?;
+        communication(text, report)?;
+    }
     writeln!(text)?;
     summary(text, report)?;
     writeln!(text)?;
-    memory(text, &report.memory)?;
+    memory(text, &report.memory, report.ranks)?;
     for skipped in &report.not_applied {
         let line = format!("not applied   {}", skipped.what);
         writeln!(text, "\n{line:<CAUSE$}  {}\n              {}", skipped.cause, skipped.reason)?;
@@ -71,10 +80,23 @@ fn summary(text: &mut String, report: &Report) -> Result {
     let untouched = &parameters.untouched;
     match untouched.count.tensors {
         0 => writeln!(text, "              every one is named by a step")?,
-        all if all == parameters.trained.tensors + parameters.frozen.count.tensors => {
-            writeln!(text, "              no step names any")?
-        }
+        all if all == parameters_in_all(parameters) => writeln!(text, "              no step names any")?,
         _ => writeln!(text, "              no step names {}:{}", counted(untouched.count), names(untouched))?,
+    }
+    for Replicated { axis, parameters: whole } in &parameters.replicated {
+        match whole.count.tensors {
+            all if all == parameters_in_all(parameters) => {
+                writeln!(text, "              nothing is split over `{axis}`: every rank holds all")?;
+            }
+            0 => writeln!(text, "              every one is split over `{axis}`")?,
+            _ if whole.patterns == untouched.patterns => {
+                writeln!(text, "              these are whole on every rank of `{axis}`")?;
+            }
+            _ => {
+                let count = counted(whole.count);
+                writeln!(text, "              whole on every rank of `{axis}` {count}:{}", names(whole))?;
+            }
+        }
     }
     if report.micro_batches > 1 {
         let rows = render::counted((report.batch / i64::from(report.micro_batches)) as usize, "row");
@@ -96,6 +118,10 @@ fn summary(text: &mut String, report: &Report) -> Result {
     writeln!(text, "numbers       {}", meaning(report.class))
 }
 
+fn parameters_in_all(parameters: &Parameters) -> usize {
+    parameters.trained.tensors + parameters.frozen.count.tensors
+}
+
 fn meaning(class: &str) -> String {
     let meaning = match class {
         "exact" => "bit-equal to the empty schedule",
@@ -106,10 +132,17 @@ fn meaning(class: &str) -> String {
     format!("{class}: {meaning}")
 }
 
-fn memory(text: &mut String, memory: &MemoryChange) -> Result {
+fn memory(text: &mut String, memory: &MemoryChange, ranks: i64) -> Result {
     let after = memory.after;
+    let of = match (ranks, memory.peaks) {
+        (1, _) => String::new(),
+        (_, [first, last]) if first == last => format!(" for rank {}, as for every rank", memory.rank),
+        (_, [first, last]) => {
+            format!(" for rank {} (rank 0 needs {}, the last {})", memory.rank, bytes(first), bytes(last))
+        }
+    };
     let Some(before) = memory.before else {
-        writeln!(text, "memory per rank, predicted at the peak of a step")?;
+        writeln!(text, "memory per rank, predicted at the peak of a step{of}")?;
         return rows(&after, &after)
             .iter()
             .try_for_each(|(name, _, after)| writeln!(text, "  {name:<14}{:>12}", bytes(*after)));
@@ -119,7 +152,85 @@ fn memory(text: &mut String, memory: &MemoryChange) -> Result {
         let line = format!("  {name:<14}{:>12}{:>12}  {:>6}", bytes(before), bytes(after), change(before, after));
         writeln!(text, "{}", line.trim_end())?;
     }
-    writeln!(text, "  predicted, at the peak of a step; before: the empty schedule")
+    writeln!(text, "  predicted{of}, at the peak of a step; before: the empty schedule")
+}
+
+/// Collectives as the worker counts them, a line each.
+pub fn collectives(counts: &[CollectiveCount]) -> String {
+    let rows =
+        counts.iter().map(|c| [c.axis.clone(), c.kind.clone(), c.function.clone(), calls(c.calls), bytes(c.bytes)]);
+    table(&rows.collect::<Vec<_>>())
+}
+
+/// How the mesh holds what steps have touched, by axis.
+fn layouts(text: &mut String, report: &Report) -> Result {
+    let axes = &report.axes;
+    let mut header = ["layouts".to_owned(), "whole".to_owned(), "first rank".to_owned()].to_vec();
+    header.extend(axes.iter().cloned());
+    let mut lines = vec![(header, String::new())];
+    for module in &report.layouts {
+        let name = if module.pattern.is_empty() { "the model" } else { &module.pattern };
+        let count = if module.count > 1 { format!("{} × ", module.count) } else { String::new() };
+        lines.push((Vec::new(), format!("  {name:<40} {count}{}", module.class)));
+        for value in &module.values {
+            let own = [
+                format!("    {}", value.what),
+                format!("{}{:?}", value.dtype, value.shape),
+                format!("{:?}", value.local),
+            ];
+            lines.push((own.iter().chain(&value.layouts).cloned().collect(), String::new()));
+        }
+    }
+    let rows: Vec<&Vec<String>> = lines.iter().map(|(row, _)| row).filter(|row| !row.is_empty()).collect();
+    let widths = widths(&rows);
+    for (row, heading) in &lines {
+        match row.is_empty() {
+            true => writeln!(text, "{heading}")?,
+            false => writeln!(text, "{}", aligned(row, &widths))?,
+        }
+    }
+    Ok(())
+}
+
+fn communication(text: &mut String, report: &Report) -> Result {
+    writeln!(text, "communication of a rank in one step")?;
+    let rows = report.collectives.iter().map(|c| {
+        let place = match (c.what, c.place.is_empty()) {
+            ("a value", true) => "the model".to_owned(),
+            ("a value", false) => c.place.clone(),
+            (what, true) => what.to_owned(),
+            (what, false) => format!("{what} of {}", c.place),
+        };
+        [c.axis.clone(), c.kind.clone(), c.function.to_owned(), calls(c.calls), bytes(c.bytes), place]
+    });
+    text.push_str(&table(&rows.collect::<Vec<_>>()));
+    writeln!(text, "  together")?;
+    let totals = report.collective_totals.iter();
+    let rows = totals.map(|t| [t.axis.clone(), t.function.to_owned(), calls(t.calls), bytes(t.bytes)]);
+    text.push_str(&table(&rows.collect::<Vec<_>>()));
+    Ok(())
+}
+
+fn calls(calls: u64) -> String {
+    render::counted(calls as usize, "call")
+}
+
+/// Rows in columns as wide as they need, indented.
+fn table<const N: usize>(rows: &[[String; N]]) -> String {
+    let rows: Vec<Vec<String>> = rows.iter().map(|row| row.to_vec()).collect();
+    let widths = widths(&rows.iter().collect::<Vec<_>>());
+    rows.iter().map(|row| format!("  {}\n", aligned(row, &widths))).collect()
+}
+
+fn widths(rows: &[&Vec<String>]) -> Vec<usize> {
+    let columns = rows.iter().map(|row| row.len()).max().unwrap_or(0);
+    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+    (0..columns).map(|column| width(column).unwrap_or(0)).collect()
+}
+
+fn aligned(row: &[String], widths: &[usize]) -> String {
+    let cells: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+    cells.join("  ").trim_end().to_owned()
 }
 
 fn rows(before: &Memory, after: &Memory) -> [(&'static str, u64, u64); 6] {

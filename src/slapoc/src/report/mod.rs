@@ -6,20 +6,25 @@
 
 mod chosen;
 mod draw;
+mod layouts;
 mod patterns;
+mod traffic;
 
-pub use draw::draw;
+pub use draw::{collectives, draw};
 
 use crate::load::{Loaded, Ready};
 use chosen::Merged;
+use layouts::{ModuleLayouts, layouts};
 use patterns::{cover, patterns};
 use serde::Serialize;
-use slapo_core::compile::Compiled;
+use slapo_core::compile::{Compiled, Effects};
 use slapo_core::memory::{Memory, predict};
 use slapo_core::primitives::Class;
 use slapo_core::schedule::{FrameKind, Place, Skipped, Step};
 use slapo_model::{Model, ParameterId};
+use slapo_program::Program;
 use std::collections::{BTreeMap, BTreeSet};
+use traffic::{Total, Traffic, totals, traffic};
 
 #[derive(Debug, Serialize)]
 pub struct Report {
@@ -28,10 +33,17 @@ pub struct Report {
     pub batch: i64,
     pub seq: Option<i64>,
     pub ranks: i64,
+    /// Names of the mesh's axes, outermost first.
+    pub axes: Vec<String>,
     /// The worst class of all steps: how far numbers may move.
     pub class: &'static str,
     pub steps: usize,
     pub blocks: Vec<Block>,
+    /// Of the modules that steps put on the mesh.
+    pub layouts: Vec<ModuleLayouts>,
+    /// What a rank communicates in one step, and the same by axis and direction.
+    pub collectives: Vec<Traffic>,
+    pub collective_totals: Vec<Total>,
     pub micro_batches: u32,
     pub forward_operators: usize,
     pub recomputed_operators: usize,
@@ -74,9 +86,12 @@ pub struct Change {
     pub steps: Vec<u32>,
 }
 
-/// Predicted bytes per rank at the peak of a step, with the empty schedule and with this one.
+/// Predicted bytes of one rank at the peak of a step, with the empty schedule and with this one.
 #[derive(Debug, Serialize)]
 pub struct MemoryChange {
+    pub rank: i64,
+    /// Of the first and of the last rank, together; they differ where something is split unevenly.
+    pub peaks: [u64; 2],
     /// Absent where the model does not compile without the schedule.
     pub before: Option<Memory>,
     pub after: Memory,
@@ -89,6 +104,15 @@ pub struct Parameters {
     pub frozen: Listed,
     /// What no step named.
     pub untouched: Listed,
+    /// What every rank of an axis holds whole; axes that split the batch only are left out.
+    pub replicated: Vec<Replicated>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Replicated {
+    pub axis: String,
+    #[serde(flatten)]
+    pub parameters: Listed,
 }
 
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -118,8 +142,9 @@ pub struct NotApplied {
     pub cause: String,
 }
 
-/// Compares `after` with what the empty schedule gives.
-pub fn report(ready: &Ready, before: Option<&Compiled>, after: &Compiled) -> Report {
+/// Compares `after` with what the empty schedule gives. `ranks` are the programs of the chosen rank, of the first and of
+/// the last.
+pub fn report(ready: &Ready, before: Option<&Compiled>, after: &Compiled, ranks: &Ranks) -> Report {
     let Ready { loaded, archive, sizes } = ready;
     let model = &archive.model;
     let checked = &loaded.checked;
@@ -127,6 +152,7 @@ pub fn report(ready: &Ready, before: Option<&Compiled>, after: &Compiled) -> Rep
     let is_trained = |id: &ParameterId| model.parameter(*id).trainable && !checked.effects.frozen.contains(id);
     let (trained, frozen): (Vec<ParameterId>, Vec<ParameterId>) = all.partition(is_trained);
     let recomputed = recomputed(after);
+    let collectives = traffic(&ranks.chosen);
     Report {
         schedule: loaded.name.clone(),
         model: ModelInfo {
@@ -137,22 +163,45 @@ pub fn report(ready: &Ready, before: Option<&Compiled>, after: &Compiled) -> Rep
         batch: sizes.batch,
         seq: sizes.seq,
         ranks: checked.mesh.world(),
-        class: checked.steps.iter().map(|step| step.primitive.class).max().unwrap_or(Class::Exact).name(),
+        axes: checked.effects.axes.iter().map(|axis| axis.name.clone()).collect(),
+        class: class(loaded).name(),
         steps: checked.steps.len(),
         blocks: blocks(loaded, model, &recomputed, &chosen::layouts(&checked.effects, after), sizes.batch),
+        layouts: layouts(model, after, &checked.effects),
+        collective_totals: totals(&collectives),
+        collectives,
         micro_batches: checked.effects.micro_batches,
         forward_operators: after.joint.forward,
         recomputed_operators: recomputed.values().sum(),
-        memory: MemoryChange { before: before.map(|c| predict(&c.program)), after: predict(&after.program) },
+        memory: MemoryChange {
+            rank: ranks.rank,
+            peaks: [&ranks.first, &ranks.last].map(|program| predict(program).peak()),
+            before: before.map(|c| predict(&c.program)),
+            after: predict(&ranks.chosen),
+        },
         parameters: Parameters {
             trained: count(model, &trained),
             frozen: listed(model, &frozen),
             untouched: listed(model, &checked.untouched),
+            replicated: replicated(model, &checked.effects),
         },
         rerun: after.joint.rerun.iter().map(|(op, n)| Rerun { operator: op.clone(), nodes: *n }).collect(),
         merged: chosen::merged(model, &checked.effects, after),
         not_applied: checked.skipped.iter().map(|skipped| not_applied(loaded, skipped)).collect(),
     }
+}
+
+/// Programs of single ranks that the report speaks of.
+pub struct Ranks {
+    pub rank: i64,
+    pub chosen: Program,
+    pub first: Program,
+    pub last: Program,
+}
+
+/// The worst class of all steps.
+pub fn class(loaded: &Loaded) -> Class {
+    loaded.checked.steps.iter().map(|step| step.primitive.class).max().unwrap_or(Class::Exact)
 }
 
 /// Operators that backward computes again, by the step that asked for it.
@@ -291,6 +340,21 @@ fn not_applied(loaded: &Loaded, skipped: &Skipped) -> NotApplied {
 fn count(model: &Model, parameters: &[ParameterId]) -> Count {
     let elements = parameters.iter().map(|id| model.parameter(*id).shape.iter().product::<i64>() as u64).sum();
     Count { tensors: parameters.len(), elements }
+}
+
+/// By axis, the parameters that no step splits over it.
+fn replicated(model: &Model, effects: &Effects) -> Vec<Replicated> {
+    let splits_batch = |axis: usize| effects.data_parallel.iter().any(|dp| dp.axis == axis);
+    let is_split = |id: &ParameterId, axis: usize| effects.shards.iter().any(|s| s.parameter == *id && s.axis == axis);
+    let axes = effects.axes.iter().enumerate();
+    let replicated = axes.filter_map(|(i, axis)| {
+        let all = (0..model.parameters.len()).map(|id| ParameterId(id as u32));
+        let whole: Vec<ParameterId> = all.filter(|id| !is_split(id, i)).collect();
+        let is_unused = whole.len() == model.parameters.len();
+        let counts = axis.size > 1 && !(is_unused && splits_batch(i));
+        counts.then(|| Replicated { axis: axis.name.clone(), parameters: listed(model, &whole) })
+    });
+    replicated.collect()
 }
 
 fn listed(model: &Model, parameters: &[ParameterId]) -> Listed {

@@ -1,0 +1,85 @@
+//! What ranks communicate in one step, gathered: equal collectives of equal modules are one line.
+
+use super::patterns::{patterns, shape};
+use serde::Serialize;
+use slapo_program::{Carries, Program, communications};
+
+/// Collectives of one kind at modules that are alike.
+#[derive(Debug, Serialize)]
+pub struct Traffic {
+    pub axis: String,
+    /// `all_reduce`, `all_gather[dim 1, groups 3]`
+    pub kind: String,
+    /// `prologue`, `forward`, `backward` or `optimizer`.
+    pub function: &'static str,
+    /// `a value`, `the gradient`, `the loss`, `the token count`, `the gradient norm`
+    pub what: &'static str,
+    /// Modules, or parameters where it is their gradients; empty for the model itself.
+    pub place: String,
+    pub calls: u64,
+    /// Of the tensors that a rank brings.
+    pub bytes: u64,
+}
+
+/// All of an axis in functions of one kind.
+#[derive(Debug, Serialize)]
+pub struct Total {
+    pub axis: String,
+    pub function: &'static str,
+    pub calls: u64,
+    pub bytes: u64,
+}
+
+/// Of one rank, in the order of its program.
+pub fn traffic(program: &Program) -> Vec<Traffic> {
+    let mut found: Vec<(Traffic, Vec<String>)> = Vec::new();
+    for c in communications(program) {
+        let (what, path) = match c.carries {
+            Carries::Value => ("a value", c.module),
+            Carries::Gradient(parameter) => ("the gradient", parameter),
+            Carries::Loss => ("the loss", String::new()),
+            Carries::Count => ("the token count", String::new()),
+            Carries::GradientNorm => ("the gradient norm", String::new()),
+        };
+        let own = Traffic {
+            axis: program.mesh[c.axis as usize].name.clone(),
+            kind: c.kind.to_string(),
+            function: c.function.name(),
+            what,
+            place: String::new(),
+            calls: c.calls,
+            bytes: c.bytes,
+        };
+        let alike = |(known, paths): &&mut (Traffic, Vec<String>)| {
+            (&known.axis, &known.kind, known.function, known.what) == (&own.axis, &own.kind, own.function, own.what)
+                && shape(&paths[0]) == shape(&path)
+        };
+        match found.iter_mut().find(alike) {
+            Some((known, paths)) => {
+                known.calls += own.calls;
+                known.bytes += own.bytes;
+                paths.push(path);
+            }
+            None => found.push((own, vec![path])),
+        }
+    }
+    found.into_iter().map(|(traffic, paths)| Traffic { place: patterns(&paths).join(", "), ..traffic }).collect()
+}
+
+/// By axis and function, in the order of `traffic`.
+pub fn totals(traffic: &[Traffic]) -> Vec<Total> {
+    let mut totals: Vec<Total> = Vec::new();
+    for one in traffic {
+        match totals.iter_mut().find(|total| total.axis == one.axis && total.function == one.function) {
+            Some(total) => {
+                total.calls += one.calls;
+                total.bytes += one.bytes;
+            }
+            None => {
+                let Traffic { axis, function, calls, bytes, .. } = one;
+                totals.push(Total { axis: axis.clone(), function, calls: *calls, bytes: *bytes });
+            }
+        }
+    }
+    totals
+}
