@@ -9,7 +9,7 @@ mod layout_axes;
 
 use safetensors::SafeTensors;
 use slapo_core::compile::{Effects, Options, compile};
-use slapo_core::ir::{Builder, arg};
+use slapo_core::ir::{Builder, TABLE, arg};
 use slapo_core::layout::{self, Here, Layout, OnAxis, Partial, Replicated, Split};
 use slapo_core::lower::{OptimizerSettings, Target, lower};
 use slapo_core::passes::autodiff::Joint;
@@ -36,7 +36,7 @@ const TRIES: usize = 18;
 /// Operators that ranks run over a vocabulary together, the operand that is split then, and its dimension.
 const VOCABULARY: [(&str, &str, usize); 6] = [
     ("embedding", "weight", 0),
-    ("embedding_dense_backward", "like", 0),
+    ("embedding_dense_backward", TABLE, 0),
     ("_log_softmax", "self", 1),
     ("_log_softmax_backward_data", "output", 1),
     ("nll_loss_forward", "self", 1),

@@ -34,7 +34,7 @@ fn written(folder: &Path, model: &str, dp: i64, tp: i64, body: &str) -> PathBuf 
     let path = folder.join(format!("{dp}x{tp}.slapo"));
     let model = root().join(model);
     let text = format!(
-        "use std.parallel.{{column, row}}\nmodel \"{}\"\nmesh {{ dp = {dp}, tp = {tp} }}\nschedule main(m: Module) {{\n{body}\n}}\n",
+        "use std.parallel.{{column, column_gathered, row, vocab}}\nmodel \"{}\"\nmesh {{ dp = {dp}, tp = {tp} }}\nschedule main(m: Module) {{\n{body}\n}}\n",
         model.display()
     );
     std::fs::write(&path, text).expect("writing the schedule");
@@ -88,15 +88,145 @@ fn tensor_and_data_parallelism_compute_what_the_model_computes() {
     }
 }
 
+/// The table and the tied head of each model, split along the vocabulary.
+const VOCABULARY: [(&str, &str, &str); 3] = [
+    (
+        "examples/gpt2/gpt2-tiny.pt2",
+        "vocab(m.transformer.wte, over: tp)\nm.lm_head.input().grad().sync(all_reduce, over: tp)",
+        "m.transformer.h[..2].checkpoint()",
+    ),
+    (
+        "tests/data/bert-tiny.pt2",
+        "vocab(m.bert.embeddings.word_embeddings, over: tp)\n\
+         m.cls.predictions.decoder.bias.shard(out, over: tp, uneven: true)\n\
+         m.cls.predictions.decoder.input().grad().sync(all_reduce, over: tp)",
+        "m.bert.embeddings.checkpoint()",
+    ),
+    (
+        "tests/data/opt-tiny.pt2",
+        "vocab(m.model.decoder.embed_tokens, over: tp)\nm.lm_head.input().grad().sync(all_reduce, over: tp)",
+        "m.checkpoint()",
+    ),
+];
+
+/// Ragged labels, padding, an odd length, dropout: every rank with the words that are its own, also beside layers that are
+/// split by heads, with micro-batches and with the embedding and the loss computed again.
+#[test]
+fn split_vocabularies_compute_what_the_model_computes() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let layers = [GPT2, BERT, OPT];
+    for ((model, vocabulary, checkpoint), layers) in VOCABULARY.into_iter().zip(layers) {
+        let alone = format!("{vocabulary}\nm.data_parallel(over: dp)");
+        let whole = format!("{layers}\n{vocabulary}\nm.accumulate(steps: 2)\n{checkpoint}");
+        for (dp, tp, body) in [(1, 2, &alone), (1, 3, &alone), (2, 2, &whole), (2, 3, &alone), (1, 4, &whole)] {
+            let schedule = written(folder.path(), model, dp, tp, body);
+            let report = report(&schedule, &["--batch", "8", "--seq", "11", "--clip", "0.5", "--steps", "2"]);
+            assert_ne!(report["verdict"], "wrong", "{model}, dp {dp}, tp {tp}: {report:#}");
+            assert_eq!(report["ranks"], dp * tp);
+        }
+    }
+}
+
+/// Eleven words on two to thirteen ranks, of which some have none.
+#[test]
+fn uneven_vocabularies_compute_what_the_model_computes() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let body = "vocab(m.transformer.wte, over: tp)\nm.lm_head.input().grad().sync(all_reduce, over: tp)\n\
+                m.data_parallel(over: dp)\nm.accumulate(steps: 2)\nm.transformer.wte.checkpoint()";
+    for (dp, tp) in [(1, 2), (2, 4), (1, 13)] {
+        let schedule = written(folder.path(), "tests/data/gpt2-short.pt2", dp, tp, body);
+        let report = report(&schedule, &["--batch", "4", "--seq", "7", "--clip", "0.5"]);
+        assert_ne!(report["verdict"], "wrong", "dp {dp}, tp {tp}: {report:#}");
+    }
+}
+
+/// A head of its own, and logits that are put together before the loss.
+#[test]
+fn untied_heads_and_gathered_logits_compute_what_the_model_computes() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let untied = "vocab(m.embed, over: tp)\ncolumn(m.head, over: tp, uneven: true)\nm.data_parallel(over: dp)";
+    let alone = "vocab(m.embed, over: tp)\ncolumn_gathered(m.head, over: tp, uneven: true)\nm.data_parallel(over: dp)";
+    let gathered = "vocab(m.transformer.wte, over: tp)\n\
+                    m.lm_head.input().grad().sync(all_reduce, over: tp)\n\
+                    m.lm_head.output().sync(all_gather, over: tp)\n\
+                    m.lm_head.output().grad().sync(slice(hidden), over: tp)\nm.data_parallel(over: dp)";
+    let small = "tests/data/bad/small.pt2";
+    for (model, dp, tp, body) in [
+        (small, 2, 2, untied),
+        (small, 1, 8, untied),
+        (small, 2, 3, alone),
+        ("tests/data/gpt2-short.pt2", 1, 2, gathered),
+        ("tests/data/gpt2-short.pt2", 2, 4, gathered),
+    ] {
+        let schedule = written(folder.path(), model, dp, tp, body);
+        let report = report(&schedule, &["--batch", "4", "--seq", "7", "--clip", "0.5"]);
+        assert_ne!(report["verdict"], "wrong", "{model}, dp {dp}, tp {tp}: {report:#}");
+    }
+}
+
+/// Features and sequences in uneven pieces, with dropout on the latter: its mask is that of the whole.
+#[test]
+fn uneven_layers_compute_what_the_model_computes() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let body = "let mlp = m.transformer.h[0].mlp
+        column(mlp.c_fc, over: tp, uneven: true)
+        mlp.c_proj.weight.shard(in, over: tp, uneven: true)
+        mlp.c_proj.output().sync(reduce_scatter(seq), over: tp)
+        mlp.c_proj.output().grad().sync(all_gather, over: tp)
+        mlp.output().sync(all_gather, over: tp)
+        mlp.output().grad().sync(slice(seq), over: tp)
+        m.accumulate(steps: 2)
+        m.data_parallel(over: dp)";
+    let schedule = written(folder.path(), "tests/data/gpt2-short.pt2", 2, 5, body);
+    let report = report(&schedule, &["--batch", "4", "--seq", "7", "--clip", "0.5"]);
+    assert_ne!(report["verdict"], "wrong", "{report:#}");
+}
+
+/// Two axes split the same heads: the inner one's pieces lie within the outer one's. With micro-batches and sequences that
+/// ranks scatter among flattened tokens, three splits of one dimension nest.
+#[test]
+fn axes_that_split_one_dimension_compute_what_the_model_computes() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let heads = "for l in m.bert.encoder.layer {
+        for x in l.attention.self.{query, key, value} {
+            x.{weight, bias}.shard(out, over: tp)
+            x.{weight, bias}.shard(out, over: dp)
+            x.input().grad().sync(all_reduce, over: tp)
+            x.input().grad().sync(all_reduce, over: dp)
+        }
+        let d = l.attention.output.dense
+        d.weight.shard(in, over: dp)
+        d.weight.shard(in, over: tp)
+        d.output().sync(all_reduce, over: tp)
+        d.output().sync(all_reduce, over: dp)
+    }";
+    let tokens = "for l in m.model.decoder.layers {
+        l.fc1.{weight, bias}.shard(out, over: tp)
+        l.fc2.weight.shard(in, over: tp)
+        l.fc1.input().grad().sync(reduce_scatter(seq), over: tp)
+        l.fc1.input().grad().sync(all_gather, over: tp)
+        l.fc2.output().sync(reduce_scatter(seq), over: tp)
+        l.fc2.output().sync(all_gather, over: tp)
+    }
+    m.accumulate(steps: 2)
+    m.data_parallel(over: dp)";
+    for (model, body) in [("tests/data/bert-tiny.pt2", heads), ("tests/data/opt-tiny.pt2", tokens)] {
+        let schedule = written(folder.path(), model, 2, 2, body);
+        let report = report(&schedule, &["--batch", "4", "--seq", "6", "--clip", "0.5"]);
+        assert_ne!(report["verdict"], "wrong", "{model}: {report:#}");
+    }
+}
+
 /// Micro-batches of a rank's rows, two axes of data parallelism, and recomputation at once.
 #[test]
 fn everything_at_once() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("all.slapo");
     let text = format!(
-        "use std.parallel.{{column, row}}\nmodel \"{}\"\ninput {{ batch = 12, seq = 17 }}\nmesh {{ pod = 2, dp = 3, tp = 2 }}\n\
-         schedule main(m: Module) {{\n{GPT2}\nm.data_parallel(over: pod)\nm.accumulate(steps: 2)\nm.transformer.h.*.checkpoint()\n}}\n",
-        root().join("examples/gpt2/gpt2-tiny.pt2").display()
+        "use std.parallel.{{column, row, vocab}}\nmodel \"{}\"\ninput {{ batch = 12, seq = 17 }}\nmesh {{ pod = 2, dp = 3, tp = 2 }}\n\
+         schedule main(m: Module) {{\n{GPT2}\n{}\nm.data_parallel(over: pod)\nm.accumulate(steps: 2)\nm.transformer.h.*.checkpoint()\n}}\n",
+        root().join("examples/gpt2/gpt2-tiny.pt2").display(),
+        VOCABULARY[0].1
     );
     std::fs::write(&path, text).expect("writing the schedule");
     let report = report(&path, &["--clip", "0.3", "--optimizer", "sgd", "--lr", "0.1"]);

@@ -31,6 +31,7 @@ warnings.filterwarnings("ignore", message="No complete tensor found")  # `window
 MODELS = {
     ROOT / "examples/gpt2/gpt2-tiny.pt2": "--layers 3 --width 64 --heads 4 --vocab 256 --positions 128 --dropout 0.1",
     DATA / "gpt2-odd.pt2": "--layers 2 --width 20 --heads 4 --vocab 37 --positions 19 --dropout 0.1",
+    DATA / "gpt2-short.pt2": "--layers 1 --width 12 --heads 2 --vocab 11 --positions 16 --dropout 0.1",
     DATA / "bert-tiny.pt2": "--family bert --layers 2 --width 24 --heads 4 --vocab 41 --positions 19 --dropout 0.1",
     DATA / "opt-tiny.pt2": "--family opt --layers 2 --width 24 --heads 4 --vocab 41 --positions 19 --dropout 0.1",
 }

@@ -6,6 +6,7 @@ use slapo_core::compile::{
     programs,
 };
 use slapo_core::layout::{Layout, Sync};
+use slapo_core::memory::predict;
 use slapo_model::{InputSizes, Model, ModuleId, ParameterId, import};
 use std::path::Path;
 
@@ -72,6 +73,19 @@ impl<'m> Plan<'m> {
         self.sync(SyncPoint::Output { module, port: 0 }, Sync::AllReduce);
     }
 
+    /// Lets the pieces of what is split so far differ in size.
+    fn unevenly(&mut self) {
+        self.effects.shards.iter_mut().for_each(|shard| shard.uneven = true);
+    }
+
+    /// The table of an embedding and the head that is tied to it, split along the vocabulary.
+    fn vocabulary(&mut self, embedding: &str, head: &str) {
+        self.shard(&format!("{embedding}.weight"), 0, 1);
+        let (module, head) = (self.module(embedding), self.module(head));
+        self.sync(SyncPoint::Output { module, port: 0 }, Sync::AllReduce);
+        self.sync(SyncPoint::InputGradient { module: head, port: 0 }, Sync::AllReduce);
+    }
+
     fn data_parallel(&mut self) {
         let step = self.step();
         self.effects.data_parallel.push(DataParallel { axis: DP, step });
@@ -124,10 +138,43 @@ fn opt(model: &Model, dp: i64, tp: i64) -> Effects {
     plan.effects
 }
 
+/// The vocabularies of BERT and OPT, of 41, divide by no size.
+fn vocabulary(model: &Model, effects: Effects, embedding: &str, head: &str) -> Effects {
+    let step = 100;
+    let mut plan = Plan { model, effects, step };
+    plan.vocabulary(embedding, head);
+    plan.unevenly();
+    plan.effects
+}
+
+fn gpt2_vocabulary(model: &Model, dp: i64, tp: i64) -> Effects {
+    vocabulary(model, gpt2(model, dp, tp), "transformer.wte", "lm_head")
+}
+
+/// The head's bias, too, has an element per word.
+fn bert_vocabulary(model: &Model, dp: i64, tp: i64) -> Effects {
+    let effects = bert(model, dp, tp);
+    let effects = vocabulary(model, effects, "bert.embeddings.word_embeddings", "cls.predictions.decoder");
+    let mut plan = Plan { model, effects, step: 200 };
+    plan.shard("cls.predictions.decoder.bias", 0, 1);
+    plan.unevenly();
+    plan.effects
+}
+
+fn opt_vocabulary(model: &Model, dp: i64, tp: i64) -> Effects {
+    vocabulary(model, opt(model, dp, tp), "model.decoder.embed_tokens", "lm_head")
+}
+
 type Schedule = fn(&Model, i64, i64) -> Effects;
 
-const MODELS: [(&str, Schedule); 3] =
-    [("examples/gpt2/gpt2-tiny.pt2", gpt2), ("tests/data/bert-tiny.pt2", bert), ("tests/data/opt-tiny.pt2", opt)];
+const MODELS: [(&str, Schedule); 6] = [
+    ("examples/gpt2/gpt2-tiny.pt2", gpt2),
+    ("tests/data/bert-tiny.pt2", bert),
+    ("tests/data/opt-tiny.pt2", opt),
+    ("examples/gpt2/gpt2-tiny.pt2", gpt2_vocabulary),
+    ("tests/data/bert-tiny.pt2", bert_vocabulary),
+    ("tests/data/opt-tiny.pt2", opt_vocabulary),
+];
 
 const SIZES: InputSizes = InputSizes { batch: 12, seq: Some(7) };
 
@@ -232,6 +279,86 @@ fn wrong_groups_are_refused() {
         wrong.shards[..2].iter_mut().for_each(|shard| shard.groups = groups);
         assert!(!faults(&model, &wrong).is_empty(), "{groups} groups");
     }
+}
+
+/// One value, whatever name it was split by: a sync at the head that was not forgotten, and one that was.
+#[test]
+fn b51_f18_a_tie_is_split_on_both_sides() {
+    let model = archive("examples/gpt2/gpt2-tiny.pt2");
+    for name in ["transformer.wte.weight", "lm_head.weight"] {
+        let mut plan = Plan::new(&model, 1, 2);
+        plan.vocabulary("transformer.wte", "lm_head");
+        plan.effects.shards[0].parameter = plan.parameter(name);
+        assert_eq!(faults(&model, &plan.effects), [], "{name}");
+        plan.effects.syncs.retain(|sync| matches!(sync.at, SyncPoint::Output { .. }));
+        let found = faults(&model, &plan.effects);
+        let [LayoutFault { origin: Some(origin), .. }] = &found[..] else { panic!("{name}: {found:#?}") };
+        assert_eq!((origin.module.as_str(), origin.is_backward), ("lm_head", true));
+    }
+}
+
+/// Both names of one value on different axes: the fault is told with both steps.
+#[test]
+fn f19_a_tie_is_split_over_one_axis() {
+    let model = archive("examples/gpt2/gpt2-tiny.pt2");
+    let mut plan = Plan::new(&model, 2, 2);
+    plan.vocabulary("transformer.wte", "lm_head");
+    let (inner, step) = (plan.effects.shards[0].step, plan.step());
+    plan.effects.shards[0].groups = 2;
+    let parameter = plan.parameter("lm_head.weight");
+    plan.effects.shards.push(Shard { parameter, dim: 0, groups: 1, uneven: false, axis: DP, step });
+    let found = faults(&model, &plan.effects);
+    assert!(found.iter().any(|fault| fault.axis == TP && fault.steps == [inner, step]), "{found:#?}");
+}
+
+/// Not in the groups of a fused projection: a rank has one stretch of the vocabulary.
+#[test]
+fn a_vocabulary_is_split_in_one_group() {
+    let model = archive("examples/gpt2/gpt2-tiny.pt2");
+    let mut plan = Plan::new(&model, 2, 2);
+    plan.vocabulary("transformer.wte", "lm_head");
+    plan.effects.shards[0].groups = 2;
+    let found = faults(&model, &plan.effects);
+    assert!(
+        matches!(&found[0].problem, LayoutProblem::Operator { reason, .. } if reason.contains("2 groups")),
+        "{found:#?}"
+    );
+}
+
+/// Pieces that differ in size are as good where nothing cuts the dimension; heads are cut.
+#[test]
+fn uneven_pieces_are_refused_where_they_are_cut() {
+    let model = archive("tests/data/bert-tiny.pt2");
+    let mut plan = Plan::new(&model, 1, 5);
+    let path = |name: &str| format!("bert.encoder.layer.0.{name}");
+    plan.column(&path("intermediate.dense"), 0, 1);
+    plan.row(&path("output.dense"), 1);
+    plan.unevenly();
+    assert_eq!(faults(&model, &plan.effects), []);
+    plan.column(&path("attention.self.query"), 0, 1);
+    plan.unevenly();
+    let found = faults(&model, &plan.effects);
+    assert_eq!(found.len(), 1, "{found:#?}");
+    assert_eq!(found[0].legal, [1, 2, 4]);
+}
+
+/// Of several parts the first is the largest, and the memory that is predicted is its.
+#[test]
+fn the_first_rank_has_the_most() {
+    let model = archive("tests/data/opt-tiny.pt2");
+    let (effects, options) = (opt_vocabulary(&model, 1, 2), Options::default());
+    let compiled = compile(&model, &SIZES, &effects, &options).expect("a right schedule");
+    let ranks = programs(&model, &compiled, &effects, &options).expect("programs");
+    let rows = |program: &slapo_program::Program| {
+        let table =
+            program.globals.iter().find(|global| global.name.ends_with("embed_tokens.weight")).expect("the table");
+        table.ty.shape[0]
+    };
+    assert_eq!(ranks.iter().map(rows).collect::<Vec<i64>>(), [21, 20]);
+    let bytes: Vec<u64> = ranks.iter().map(|program| predict(program).peak()).collect();
+    assert!(bytes[0] > bytes[1], "{bytes:?}");
+    let limits: Vec<Option<i64>> = ranks[1].inputs.iter().map(|input| input.limit).collect();
+    assert_eq!(limits, [Some(41), None], "ids of the other rank's rows are legal too");
 }
 
 #[test]

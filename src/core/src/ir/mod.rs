@@ -5,6 +5,6 @@ pub mod ops;
 
 pub use builder::{Builder, arg};
 
-/// An argument beside the operator's own, which a node is held like: an embedding's gradient like the table. It is a
-/// matter of layouts alone; lowering drops it.
-pub const LIKE: &str = "like";
+/// An argument of `embedding_dense_backward` beside the operator's own: the table, which the gradient is held like. It is
+/// a matter of layouts alone; lowering drops it.
+pub const TABLE: &str = "table";

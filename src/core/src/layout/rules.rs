@@ -231,7 +231,7 @@ impl Rule<'_> {
         }
     }
 
-    /// Pieces of an inner axis, whose partition the graph has seen already: of the same dimension they nest in this one's.
+    /// Pieces of an inner axis, whose partition the graph has seen already: of the same dimension they lie within this one's.
     fn inner(&self, cut: usize, groups: i64) -> Verdict {
         match self.layout("self") {
             Split { dim, groups: own } if dim == cut => match groups % own.saturating_mul(self.typing.parts) {
@@ -250,13 +250,12 @@ impl Rule<'_> {
                 let Some(to) = sync.apply(from) else {
                     return Err(refuse(format!("`{sync}` takes {}, but the value is {from}", sync.takes())));
                 };
-                if let Split { dim, groups } = to
-                    && (groups != 1 || matches!(sync, Sync::AllToAll { .. }))
-                {
-                    self.even(self.out_shape(), dim, groups, "it takes pieces")?;
-                }
-                if matches!(sync, Sync::AllToAll { .. }) {
-                    self.evenly("self", "it exchanges pieces")?;
+                let exchanges = matches!(sync, Sync::AllToAll { .. });
+                for (layout, shape) in [(from, self.shape("self")), (to, self.out_shape())] {
+                    match layout {
+                        Split { dim, groups } if exchanges || groups != 1 => self.divides(shape, dim, groups)?,
+                        _ => {}
+                    }
                 }
                 Ok(self.all(to))
             }
@@ -277,16 +276,20 @@ impl Rule<'_> {
         }
     }
 
+    /// Refuses pieces of different sizes, with the sizes of the axis that would do.
+    fn divides(&self, shape: &[i64], dim: usize, groups: i64) -> Result<(), Refusal> {
+        let fits = |parts: &i64| shape[dim] % groups.saturating_mul(*parts) == 0;
+        let legal = (1..=shape[dim]).filter(fits).collect();
+        self.even(shape, dim, groups, "it moves pieces").map_err(|refusal| Refusal { legal, ..refusal })
+    }
+
     /// Refuses a split dimension that does not divide into equal pieces, where `what` needs them.
     fn even(&self, shape: &[i64], dim: usize, groups: i64, what: &str) -> Result<(), Refusal> {
-        let (size, parts) = (shape.get(dim).copied().unwrap_or(1), self.typing.parts);
-        let fits = |parts: i64| size % groups.saturating_mul(parts) == 0;
-        if fits(parts) {
-            return Ok(());
+        let (size, parts) = (shape[dim], self.typing.parts);
+        match size % groups.saturating_mul(parts) {
+            0 => Ok(()),
+            _ => Err(refuse(format!("{what} of dimension {dim} of size {size}, which {parts} parts hold unevenly"))),
         }
-        let reason = format!("{what} of dimension {dim} of size {size}, which {parts} parts hold unevenly");
-        let legal = (1..=size).filter(|parts| fits(*parts)).collect();
-        Err(Refusal { legal, ..refuse(reason) })
     }
 
     /// As [`Rule::even`], of the operand of that name.

@@ -1,7 +1,7 @@
 //! A function's instructions under construction: slots, aliases and last uses.
 
 use super::{Lower, plain, tensor_type};
-use crate::ir::LIKE;
+use crate::ir::TABLE;
 use crate::ir::ops::{self, Storage};
 use slapo_model::{Arg as GraphArg, Node, Op as GraphOp, ValueId};
 use slapo_program::{Arg, Function, FunctionKind, GlobalId, Instr, LocalId, Op, Part, Placement, Slot, Split, Value};
@@ -52,7 +52,7 @@ impl Body {
             GraphOp::Vjp { results, .. } => node.args.len() - results as usize,
             _ => 0,
         };
-        for (i, (name, arg)) in node.args.iter().enumerate().filter(|(_, (name, _))| name != LIKE) {
+        for (i, (name, arg)) in node.args.iter().enumerate().filter(|(_, (name, _))| name != TABLE) {
             let arg = self.arg(lower, arg);
             if i >= own {
                 args.push(arg);

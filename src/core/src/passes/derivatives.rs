@@ -4,7 +4,7 @@
 //! Formulas follow PyTorch's `derivatives.yaml`. Rows stand in alphabetical order.
 
 use crate::ir::ops::{self, Call, wrap};
-use crate::ir::{LIKE, arg};
+use crate::ir::{TABLE, arg};
 use crate::passes::autodiff::Backward;
 use slapo_model::{Arg, Node, Op, ValueId};
 
@@ -406,7 +406,7 @@ fn embedding(d: &mut Backward, node: &Node, g: &[Option<ValueId>]) {
             arg("num_weights", rows),
             arg("padding_idx", padding),
             arg("scale_grad_by_freq", by_frequency),
-            arg(LIKE, w),
+            arg(TABLE, w),
         ],
     );
     d.add(w, dw);

@@ -149,7 +149,8 @@ fn uneven(model: &Model, effects: &Effects) -> Vec<LayoutFault> {
         let size = model.parameter(shard.parameter).shape.get(shard.dim).copied().unwrap_or(1);
         let parts = effects.axes[shard.axis].size;
         let fits = |parts: i64| size % (shard.groups * parts) == 0;
-        if !fits(parts) && !(shard.uneven && shard.groups == 1) {
+        let may_differ = shard.uneven && shard.groups == 1;
+        if !may_differ && !fits(parts) {
             let problem =
                 LayoutProblem::Uneven { parameter: shard.parameter, dim: shard.dim, size, groups: shard.groups, parts };
             let legal = (1..=size).filter(|parts| fits(*parts)).collect();
@@ -300,10 +301,12 @@ impl Mesh<'_> {
     fn refused(&self, axis: usize, refusal: Refusal) -> LayoutFault {
         let node = &self.meshed.joint.graph.nodes[refusal.node];
         let at = self.place(refusal.node);
-        let schedule = match node.op {
+        let asked = match node.op {
             Op::Sync { sync } => self.effects.syncs.get(sync as usize).filter(|s| s.axis == axis),
             _ => None,
         };
+        // Where sizes would be legal, the sync fits but for the size.
+        let schedule = asked.filter(|_| refusal.legal.is_empty());
         let found = refusal.operands.first().map_or(Layout::Replicated, |(_, layout)| *layout);
         let problem = match schedule {
             Some(sync) => LayoutProblem::Sync { at, sync: sync.sync, found, step: sync.step },
@@ -314,7 +317,8 @@ impl Mesh<'_> {
                 operands: refusal.operands,
             },
         };
-        let mut steps: Vec<u32> = refusal.causes.iter().flat_map(|cause| self.steps(axis, *cause)).collect();
+        let causes = refusal.causes.iter().flat_map(|cause| self.steps(axis, *cause));
+        let mut steps: Vec<u32> = asked.map(|s| s.step).into_iter().chain(causes).collect();
         steps.dedup();
         let origin = refusal.origin.map(|node| self.place(node));
         LayoutFault { axis, problem, origin, steps, legal: refusal.legal }
@@ -323,8 +327,12 @@ impl Mesh<'_> {
     fn steps(&self, axis: usize, cause: Cause) -> Vec<u32> {
         let effects = self.effects;
         match cause {
+            // Another axis that splits the same dimension has its part in the groups of this one.
             Cause::Leaf(Def::Parameter(p)) => {
-                effects.shards.iter().filter(|s| s.parameter == p && s.axis == axis).map(|s| s.step).collect()
+                let of_parameter = || effects.shards.iter().filter(move |s| s.parameter == p);
+                let own: Vec<&Shard> = of_parameter().filter(|s| s.axis == axis).collect();
+                let others = of_parameter().filter(|s| s.axis != axis && own.iter().any(|o| o.dim == s.dim));
+                own.iter().copied().chain(others).map(|s| s.step).collect()
             }
             Cause::Leaf(_) => self.data_parallel(axis).map(|dp| dp.step).into_iter().collect(),
             Cause::Sync(number) => effects.syncs.get(number as usize).map(|s| s.step).into_iter().collect(),

@@ -5,7 +5,7 @@
 
 use super::Local;
 use crate::ir::ops::{Call, wrap};
-use crate::ir::{LIKE, arg};
+use crate::ir::{TABLE, arg};
 use crate::layout::{Here, Split};
 use slapo_model::{Arg, Node, Op, ValueId};
 use slapo_program::{Collective, DType, piece};
@@ -23,7 +23,7 @@ impl Local<'_> {
     pub(super) fn over_vocabulary(&mut self, i: usize, node: &Node) -> Option<Vec<Option<ValueId>>> {
         let result = match node.name() {
             "embedding" => self.embedding(i, node, self.entries(node, "weight", Some(0))?)?,
-            "embedding_dense_backward" => self.embedding_backward(i, node, self.entries(node, LIKE, Some(0))?)?,
+            "embedding_dense_backward" => self.embedding_backward(i, node, self.entries(node, TABLE, Some(0))?)?,
             "_log_softmax" => self.log_softmax(i, node, self.entries(node, "self", self.softmax_dim(node, "self"))?)?,
             "_log_softmax_backward_data" => {
                 self.entries(node, "output", self.softmax_dim(node, "output"))?;
@@ -104,7 +104,7 @@ impl Local<'_> {
     /// `g − exp(y) · Σ g`
     fn log_softmax_backward(&mut self, i: usize, node: &Node) -> Option<ValueId> {
         let (gradient, dim) = (node.tensor("grad_output")?, self.softmax_dim(node, "output")?);
-        let dtype = self.call(node).dtype("input_dtype")?;
+        let dtype = self.graph.ty((*node.outs.first()?)?).dtype;
         let wide = dtype.max(DType::F32);
         let y = self.operand(i, node.tensor("output")?);
         let (g, y) = (self.operand(i, gradient), self.b.cast(y, wide));

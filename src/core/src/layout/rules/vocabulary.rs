@@ -5,7 +5,7 @@
 //! of one rank do not run at the same time.
 
 use super::{Outcome, Rule, Verdict, refuse};
-use crate::ir::{LIKE, ops::wrap};
+use crate::ir::{TABLE, ops::wrap};
 use crate::layout::{Layout, Partial, Refusal, Replicated, Split};
 
 impl Rule<'_> {
@@ -24,11 +24,11 @@ impl Rule<'_> {
         let last = self.shape("grad_output").len() - 1;
         let (g, ids) = (self.layout("grad_output"), self.layout("indices"));
         let of_tokens = matches!(ids, Split { .. }) || matches!(g, Split { dim, .. } if dim < last);
-        let by_rows = matches!(self.layout(LIKE), Split { dim: 0, .. });
+        let by_rows = matches!(self.layout(TABLE), Split { dim: 0, .. });
         if self.call().flag("scale_grad_by_freq") && (of_tokens || by_rows) {
             return Err(refuse("it scales by how often an id occurs, of which a part sees only some"));
         }
-        if let Split { dim: 0, groups } = self.layout(LIKE) {
+        if let Split { dim: 0, groups } = self.layout(TABLE) {
             return match (g, ids) {
                 (Replicated, Replicated) => self.vocabulary(groups, Split { dim: 0, groups }),
                 (Partial, _) => Err(refuse("each part would keep its summand of its own rows only")),
@@ -146,7 +146,9 @@ impl Rule<'_> {
         match (self.on.axis, groups) {
             (None, _) => Err(refuse("micro-batches cannot share a vocabulary")),
             (_, 1) => Ok(self.all(result)),
-            _ => Err(refuse(format!("its vocabulary is split in {groups} groups, where a rank must have one stretch"))),
+            _ => Err(refuse(format!(
+                "a rank must have one stretch of the vocabulary, which is split in {groups} groups, or over several axes"
+            ))),
         }
     }
 }
