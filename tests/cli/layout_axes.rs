@@ -253,7 +253,7 @@ impl Sheet {
         let forward = self.b.graph.nodes.len();
         let Sheet { b, model, effects, syncs, sites, gradients, names } = self;
         let joint = Joint { graph: b.graph, forward, mutations: Vec::new(), gradients, rerun: BTreeMap::new() };
-        let meshed = Meshed { joint, syncs };
+        let meshed = Meshed { joint, syncs, asked: Vec::new(), choices: Vec::new(), typings: Vec::new() };
         let layouts = mesh::layouts(&model, &meshed, &effects, Check::Held).expect("each case is accepted");
         let [outer, inner] = [effects.axes[0].size, effects.axes[1].size];
         let program = |rank: i64| {

@@ -34,7 +34,7 @@ fn written(folder: &Path, model: &str, dp: i64, tp: i64, body: &str) -> PathBuf 
     let path = folder.join(format!("{dp}x{tp}.slapo"));
     let model = root().join(model);
     let text = format!(
-        "use std.parallel.{{column, row, vocab}}\nmodel \"{}\"\nmesh {{ dp = {dp}, tp = {tp} }}\nschedule main(m: Module) {{\n{body}\n}}\n",
+        "use std.parallel.{{column, column_gathered, row, vocab}}\nmodel \"{}\"\nmesh {{ dp = {dp}, tp = {tp} }}\nschedule main(m: Module) {{\n{body}\n}}\n",
         model.display()
     );
     std::fs::write(&path, text).expect("writing the schedule");
@@ -156,6 +156,7 @@ fn uneven_vocabularies_compute_what_the_model_computes() {
 fn untied_heads_and_gathered_logits_compute_what_the_model_computes() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let untied = "vocab(m.embed, over: tp)\ncolumn(m.head, over: tp, uneven: true)\nm.data_parallel(over: dp)";
+    let alone = "vocab(m.embed, over: tp)\ncolumn_gathered(m.head, over: tp, uneven: true)\nm.data_parallel(over: dp)";
     let gathered = "vocab(m.transformer.wte, over: tp)\n\
                     m.lm_head.input().grad().sync(all_reduce, over: tp)\n\
                     m.lm_head.output().sync(all_gather, over: tp)\n\
@@ -164,6 +165,7 @@ fn untied_heads_and_gathered_logits_compute_what_the_model_computes() {
     for (model, dp, tp, body) in [
         (small, 2, 2, untied),
         (small, 1, 8, untied),
+        (small, 2, 3, alone),
         ("tests/data/gpt2-short.pt2", 1, 2, gathered),
         ("tests/data/gpt2-short.pt2", 2, 4, gathered),
     ] {

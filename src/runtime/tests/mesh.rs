@@ -638,7 +638,13 @@ fn the_validator_knows_the_mesh() {
     assert_eq!(faults(&|p| set(p, 0, Collective::AllGather { dim: 0, groups: 0 })), ["all_gather in 0 groups"]);
     let part = |p: &mut Program, at| p.parameters[1].placement.splits[0].part = Part::Rank(at);
     assert_eq!(faults(&|p| part(p, 2)), ["part 2 of 2 along dimension 1"]);
-    assert_eq!(faults(&|p| p.parameters[1].placement.splits[0].parts = 4), ["a split of dimension 1 is not even"]);
+    let split = |p: &mut Program, groups, part| {
+        p.parameters[1].placement.splits[0] = Split { dim: 1, groups, parts: 4, part };
+    };
+    assert!(faults(&|p| split(p, 1, Part::Rank(1))).is_empty(), "6 columns on 4 ranks");
+    for (groups, part) in [(3, Part::Rank(1)), (1, Part::MicroBatch)] {
+        assert_eq!(faults(&|p| split(p, groups, part)), ["a split of dimension 1 is not even"]);
+    }
 }
 
 #[test]

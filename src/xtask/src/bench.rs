@@ -53,16 +53,15 @@ const SHAPES: [Shape; 2] = [
 
 const CORPUS: &str = "examples/gpt2/corpus.txt";
 
-/// Models that are too large to be committed: GPT-2 as published, and one of many layers.
-const LARGE: [Shape; 2] = [
-    Shape { name: "124M", model: &[], batch: "4", seq: "256" },
-    Shape {
-        name: "96 layers of width 64",
-        model: &["--layers", "96", "--width", "64", "--heads", "4", "--vocab", "256", "--positions", "128"],
-        batch: "4",
-        seq: "64",
-    },
+/// Models that are too large to be committed, with their schedules: GPT-2 as published, and one of many layers, as it is
+/// and on a mesh of tp 8 × dp 16.
+const LARGE: [(Shape, Option<&str>); 3] = [
+    (Shape { name: "124M", model: &[], batch: "4", seq: "256" }, None),
+    (Shape { name: "96 layers of width 64", model: DEEP, batch: "4", seq: "64" }, None),
+    (Shape { name: "the same on 128 ranks", model: DEEP, batch: "64", seq: "128" }, Some("tests/bench/deep.slapo")),
 ];
+
+const DEEP: &[&str] = &["--layers", "96", "--width", "64", "--heads", "8", "--vocab", "1024", "--positions", "128"];
 
 /// Runs a command several times; prints the fastest run's seconds and the most memory that one held, in bytes.
 const MEASURE: &str = "
@@ -83,13 +82,17 @@ pub fn check(_: &[String]) -> Result<ExitCode> {
     stages.run("build", || stage::succeed(&mut cargo(&libtorch, &["build", "--release", "-p", "slapoc"])))?;
     let built = stage::target_directory()?;
     let mut rows = Vec::new();
-    for shape in &LARGE {
+    for (shape, schedule) in &LARGE {
         let archive = stages.run("export", || python.export(shape, &built.join("bench")))?;
         let program = built.join("bench/program");
         for (what, rest) in [("check", vec![]), ("apply", vec!["-o".as_ref(), program.as_os_str()])] {
             let mut command = Command::new("python3");
             command.args(["-c", MEASURE]).arg(built.join("release/slapoc")).args(["--quiet", what]);
-            command.args(["--batch", shape.batch, "--seq", shape.seq]).arg(&archive).args(rest);
+            command.args(["--batch", shape.batch, "--seq", shape.seq]).args(rest);
+            match schedule {
+                Some(schedule) => command.arg(root().join(schedule)).arg("--model").arg(&archive),
+                None => command.arg(&archive),
+            };
             let lines = stages.run("measure", || lines(&mut command))?;
             let of = |key| lines.iter().find_map(|l| number(l, key)).ok_or("a measurement gave no numbers");
             let (seconds, bytes) = (of("seconds")?, of("resident")?);
@@ -204,7 +207,8 @@ impl Python {
 
     fn export(&self, shape: &Shape, folder: &Path) -> Result<PathBuf> {
         std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-        let archive = folder.join(format!("{}.pt2", shape.name.replace(' ', "-")));
+        // By its options, for shapes share models.
+        let archive = folder.join(format!("gpt2{}.pt2", shape.model.concat().replace("--", "-")));
         if !archive.exists() {
             let partial = archive.with_extension("partial.pt2");
             stage::succeed(self.run("examples/gpt2/export.py").args(shape.model).arg("-o").arg(&partial))?;

@@ -201,7 +201,8 @@ fn uneven(model: &Model, effects: &Effects) -> Vec<LayoutFault> {
         let size = model.parameter(shard.parameter).shape.get(shard.dim).copied().unwrap_or(1);
         let parts = effects.axes[shard.axis].size;
         let fits = |parts: i64| size % (shard.groups * parts) == 0;
-        if !(fits(parts) || shard.uneven && shard.groups == 1) {
+        let may_differ = shard.uneven && shard.groups == 1;
+        if !may_differ && !fits(parts) {
             let problem =
                 LayoutProblem::Uneven { parameter: shard.parameter, dim: shard.dim, size, groups: shard.groups, parts };
             let legal = (1..=size).filter(|parts| fits(*parts)).collect();

@@ -104,7 +104,7 @@ impl Local<'_> {
     /// `g − exp(y) · Σ g`
     fn log_softmax_backward(&mut self, i: usize, node: &Node) -> Option<ValueId> {
         let (gradient, dim) = (node.tensor("grad_output")?, self.softmax_dim(node, "output")?);
-        let dtype = self.call(node).dtype("input_dtype")?;
+        let dtype = self.graph.ty((*node.outs.first()?)?).dtype;
         let wide = dtype.max(DType::F32);
         let y = self.operand(i, node.tensor("output")?);
         let (g, y) = (self.operand(i, gradient), self.b.cast(y, wide));
