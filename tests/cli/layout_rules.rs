@@ -486,6 +486,7 @@ fn execute(program: Program) -> Vec<(String, f64)> {
     let job = Job {
         program,
         simulated: Vec::new(),
+        peers: None,
         archive: None,
         data,
         steps: 1,

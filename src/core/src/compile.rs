@@ -248,9 +248,18 @@ pub fn programs(
     effects: &Effects,
     options: &Options,
 ) -> Result<Vec<Program>, Vec<Fault>> {
-    (0..world(effects))
-        .map(|rank| rank_program(model, &compiled.joint, &compiled.syncs, effects, options, rank))
-        .collect()
+    (0..world(effects)).map(|rank| program_of(model, compiled, effects, options, rank)).collect()
+}
+
+/// The program of one rank of the mesh; see [`programs`].
+pub fn program_of(
+    model: &Model,
+    compiled: &Compiled,
+    effects: &Effects,
+    options: &Options,
+    rank: i64,
+) -> Result<Program, Vec<Fault>> {
+    rank_program(model, &compiled.joint, &compiled.syncs, effects, options, rank)
 }
 
 fn world(effects: &Effects) -> i64 {

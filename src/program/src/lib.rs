@@ -10,7 +10,7 @@ mod number;
 mod types;
 mod validate;
 
-pub use job::{CollectiveCount, Event, FailureKind, Job, MemoryReport};
+pub use job::{CollectiveCount, Event, FailureKind, Job, MemoryReport, Peers};
 pub use types::{DType, TensorType};
 pub use validate::{Fault, validate};
 

@@ -99,6 +99,7 @@ fn compare_runs(args: &Verify, ready: &Ready, compiled: &Compiled, options: &Opt
         Ok(Job {
             program,
             simulated,
+            peers: None,
             archive: Some(absolute(&ready.archive.path)?),
             data: data.clone(),
             steps: args.steps,
