@@ -4,6 +4,7 @@
 //! such as the part of a tensor that is theirs, is left out. Read [`facts`] first.
 
 use crate::data::DataSet;
+use crate::error::{Error, Result};
 use crate::libtorch;
 use crate::mesh::common;
 use slapo_program::{Arg, Function, FunctionKind, Instr, Job, Placement, Program, VERSION};
@@ -13,7 +14,7 @@ use std::path::Path;
 pub type Facts = Vec<(String, String)>;
 
 /// Of a rank's job, in the order in which differences are told.
-pub fn facts(job: &Job, data: &DataSet) -> Facts {
+pub fn facts(job: &Job, data: &DataSet) -> Result<Facts> {
     let program = &job.program;
     let mesh: Vec<String> = program.mesh.iter().map(|axis| format!("{} = {}", axis.name, axis.size)).collect();
     let functions: Vec<&str> = program.functions.iter().map(|f| f.name.as_str()).collect();
@@ -24,7 +25,7 @@ pub fn facts(job: &Job, data: &DataSet) -> Facts {
         ("worker", format!("{} with libtorch {}", env!("CARGO_PKG_VERSION"), libtorch::version())),
         ("version of programs", format!("{VERSION}")),
         ("model", short(&program.fingerprint.model)),
-        ("size of the archive", job.archive.as_deref().map_or("none".to_owned(), size)),
+        ("size of the archive", job.archive.as_deref().map_or(Ok("none".to_owned()), size)?),
         ("schedule", short(&program.fingerprint.schedule)),
         ("mesh", mesh.join(", ")),
         ("data", format!("{} rows, {}", data.rows(), data.digest())),
@@ -46,7 +47,7 @@ pub fn facts(job: &Job, data: &DataSet) -> Facts {
         let value = format!("{} instructions, {}", function.body.len(), digest(instructions(function)));
         (format!("function `{}`", function.name), value)
     }));
-    facts
+    Ok(facts)
 }
 
 pub fn to_bytes(facts: &Facts) -> Vec<u8> {
@@ -69,8 +70,9 @@ fn short(fingerprint: &str) -> String {
     if fingerprint.is_empty() { "unnamed".to_owned() } else { fingerprint.chars().take(12).collect() }
 }
 
-fn size(path: &Path) -> String {
-    path.metadata().map_or("unknown".to_owned(), |found| format!("{} bytes", found.len()))
+fn size(path: &Path) -> Result<String> {
+    let found = path.metadata().map_err(|e| Error::input(format!("cannot read `{}`: {e}", path.display())))?;
+    Ok(format!("{} bytes", found.len()))
 }
 
 fn tensors(program: &Program) -> Vec<String> {

@@ -14,11 +14,9 @@ use crate::{geometry, libtorch, mesh};
 use slapo_program::{Collective, Event, Part, Peers, Placement, Program};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
-use std::net::{TcpListener, ToSocketAddrs, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, ToSocketAddrs, UdpSocket};
 use std::time::Duration;
 use tch::{Device, Tensor};
-
-const LOOPBACK: &str = "127.0.0.1";
 
 pub struct Processes {
     rank: usize,
@@ -92,9 +90,13 @@ fn meet(peers: &Peers, emit: &mut dyn FnMut(&Event) -> Result<()>) -> Result<Sto
             Error::peer(format!("rank {rank} waited {timeout} s for rank 0, and nobody answers at {host}:{port}"))
         });
     }
-    let interface = if is_local(host) { LOOPBACK } else { "0.0.0.0" };
     let refused = |e: std::io::Error| Error::input(format!("cannot listen on port {port} of {host}: {e}"));
-    let listener = TcpListener::bind((interface, *port)).map_err(refused)?;
+    let listener = match is_local(host) {
+        true => TcpListener::bind((host.as_str(), *port)),
+        false => TcpListener::bind((Ipv6Addr::UNSPECIFIED, *port))
+            .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, *port))),
+    }
+    .map_err(refused)?;
     let port = listener.local_addr().map_err(refused)?.port();
     let store = Store::serve(listener, prefix, patience);
     let store = store.map_err(|lost| Error::run(format!("cannot serve the ranks' store: {}", lost.text)))?;
@@ -120,10 +122,18 @@ fn agree(peers: &Peers, store: &Store, facts: &Facts) -> Result<()> {
             }
         }
         set("verdict", &verdict)?;
+        if !verdict.is_empty() {
+            // Rank 0 ends with this, and what it serves with it: first all hear.
+            (1..peers.world).try_for_each(|other| get(&format!("heard/{other}"), other).map(drop))?;
+        }
         verdict
     } else {
         set(&format!("facts/{rank}"), &agreement::to_bytes(facts))?;
-        get("verdict", 0)?
+        let verdict = get("verdict", 0)?;
+        if !verdict.is_empty() {
+            set(&format!("heard/{rank}"), b"")?;
+        }
+        verdict
     };
     if verdict.is_empty() { Ok(()) } else { Err(Error::input(String::from_utf8_lossy(&verdict))) }
 }
@@ -131,13 +141,14 @@ fn agree(peers: &Peers, store: &Store, facts: &Facts) -> Result<()> {
 /// The address at which the others reach this rank.
 fn own_address(peers: &Peers) -> String {
     // The one that leads to rank 0; nothing is sent.
-    let towards = || {
-        let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+    let towards = |any: IpAddr| {
+        let socket = UdpSocket::bind((any, 0)).ok()?;
         socket.connect((peers.host.as_str(), peers.port)).ok()?;
-        Some(socket.local_addr().ok()?.ip().to_string())
+        Some(socket.local_addr().ok()?.ip())
     };
-    let remote = if is_local(&peers.host) { None } else { towards() };
-    remote.unwrap_or_else(|| LOOPBACK.to_owned())
+    let anywhere = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+    let remote = if is_local(&peers.host) { None } else { anywhere.into_iter().find_map(towards) };
+    remote.unwrap_or(Ipv4Addr::LOCALHOST.into()).to_string()
 }
 
 fn is_local(host: &str) -> bool {

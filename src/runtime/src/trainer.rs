@@ -51,7 +51,7 @@ pub fn run(job: Job, emit: &mut dyn FnMut(&Event) -> Result<()>) -> Result<()> {
 
 /// Meets the ranks that are other processes.
 fn join(peers: &Peers, job: &Job, data: &DataSet, emit: &mut dyn FnMut(&Event) -> Result<()>) -> Result<Processes> {
-    let facts = agreement::facts(job, data);
+    let facts = agreement::facts(job, data)?;
     let others = Processes::join(peers, &job.program, &facts, job.deterministic, emit)?;
     if peers.self_test || cfg!(debug_assertions) {
         self_test::run(&others, job.program.mesh.len())?;

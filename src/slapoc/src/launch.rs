@@ -117,7 +117,10 @@ impl Worker {
     /// Starts it; it waits for its [job](Worker::give).
     pub fn start(worker: &Path) -> Result<Worker> {
         let doing = format!("start `{}`", worker.display());
+        // libtorch's warnings on connections come before an error of ours that says the same.
+        let log_level = env::var_os("TORCH_CPP_LOG_LEVEL").unwrap_or_else(|| "ERROR".into());
         let mut child = Command::new(worker)
+            .env("TORCH_CPP_LOG_LEVEL", log_level)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -78,7 +78,12 @@ pub fn run(args: &Train, out: &Output) -> Result<Exit> {
             if let What::Told(event) | What::Silent(event) = &cause.what {
                 training.failed(event)?;
             }
-            Err(blame(&cause, &started, &training, args.steps, &ready.archive.model))
+            let mut failure = blame(&cause, &started, &training, args.steps, &ready.archive.model);
+            if started.first > 0 && failure.code == Some(Code::RanksDiffer) {
+                // Rank 0 tells.
+                failure.message.clear();
+            }
+            Err(failure)
         }
     }
 }
@@ -300,9 +305,9 @@ fn blame(cause: &Cause, started: &Started, training: &Training, steps: u64, mode
     match &cause.what {
         What::Told(event) => {
             let mut failure = failure(event, model, &cause.said);
-            let loss = matches!(event, Event::Failed { kind: FailureKind::Peer, .. });
-            // What was lost by whom is in the words already.
-            if several && !loss && (started.count == 1 || cause.ranks.len() < started.count as usize) {
+            // Who lost or differs from whom is in the words already.
+            let named = matches!(failure.code, Some(Code::RankLost | Code::RanksDiffer));
+            if several && !named && (started.count == 1 || cause.ranks.len() < started.count as usize) {
                 failure.message = format!("{ranks}: {}", failure.message);
             }
             failure
@@ -367,8 +372,9 @@ pub(super) fn failure(event: &Event, model: &Model, said: &[String]) -> Box<Fail
     }
     failure.excerpt = source.as_deref().and_then(|place| excerpt(model, place));
     match kind {
-        FailureKind::Input => failure,
-        FailureKind::Run | FailureKind::Peer => with_last_words(failure, said),
+        // What libtorch prints of a lost connection helps nobody.
+        FailureKind::Input | FailureKind::Peer => failure,
+        FailureKind::Run => with_last_words(failure, said),
     }
 }
 
