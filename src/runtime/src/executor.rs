@@ -204,10 +204,10 @@ impl Executor {
 
     /// Says of a failed instruction where it is.
     pub fn failed(&mut self, call: Call, i: usize, error: Error) -> Error {
-        let mut shapes = Vec::new();
-        // Reads what is there; there is nothing in it that can fail.
-        let _ = self.at(call, i, |run, instr, _| Ok(shapes = run.shapes(instr)));
-        error.at(|| place(&self.program, &self.program.functions[call.function as usize], i, shapes))
+        match self.at(call, i, |run, instr, _| Ok(run.shapes(instr))) {
+            Ok(shapes) => error.at(|| place(&self.program, &self.program.functions[call.function as usize], i, shapes)),
+            Err(other) => other,
+        }
     }
 
     fn at<R>(

@@ -4,6 +4,7 @@
 //! for what it does, `failure` for how it exits.
 
 mod args;
+mod blame;
 mod commands;
 mod compare;
 mod failure;

@@ -10,7 +10,7 @@ use slapo_program::{Event, FailureKind, Job};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -153,10 +153,7 @@ impl Ranks {
 
     fn next(&self, deadline: Option<Instant>) -> Option<(usize, Heard)> {
         let Some(deadline) = deadline else { return self.heard.recv().ok() };
-        match self.heard.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-            Ok(heard) => Some(heard),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
-        }
+        self.heard.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok()
     }
 
     /// The first failure that is a rank's own; else what is silent; else the first loss.

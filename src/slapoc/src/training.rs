@@ -232,8 +232,9 @@ impl<'a> Training<'a> {
         self.bar.finish_and_clear();
     }
 
-    pub fn steps_done(&self) -> u64 {
-        self.totals.steps
+    /// `3 of 100 steps done`
+    pub fn done(&self) -> String {
+        format!("{} of {} done", self.totals.steps, counted(self.plan.steps as usize, "step"))
     }
 
     fn step_header(&self) -> String {

@@ -3,33 +3,25 @@
 //! All ranks of a mesh are started here (`--nproc`), or this process is one of them and a launcher started the others.
 
 use crate::args::{Binding, Compile, Source, Train};
+use crate::blame::{Started, blame};
 use crate::failure::{Context, Exit, Failure, Result};
 use crate::launch;
 use crate::launcher::{self, Place};
 use crate::load::{Ready, reason};
 use crate::output::Output;
 use crate::prepare::{Prepared, no_model, optimizer, options, prepare};
-use crate::ranks::{Cause, End, Ranks, What};
-use crate::render::counted;
+use crate::ranks::{End, Ranks, What};
 use crate::training::{Initial, Plan, Training};
 use slapo_core::compile::{Compiled, program_of, programs};
 use slapo_core::memory::predict;
 use slapo_core::schedule::Mesh;
 use slapo_model::Model;
-use slapo_program::{Event, FailureKind, Init, Job, Peers, Program};
-use slapo_syntax::{Code, Diagnostic, ModelExcerpt};
+use slapo_program::{Init, Job, Peers, Program};
+use slapo_syntax::{Code, Diagnostic};
 use std::fs::File;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-
-/// The ranks that this process starts workers for.
-struct Started {
-    /// The first, in the whole mesh.
-    first: u32,
-    count: u32,
-    world: u32,
-}
 
 pub fn run(args: &Train, out: &Output) -> Result<Exit> {
     let place = launched(args)?;
@@ -54,11 +46,12 @@ pub fn run(args: &Train, out: &Output) -> Result<Exit> {
     }
     out.close(None);
     data_exists(&args.data)?;
-    args.save.iter().chain(&args.dump_gradients).try_for_each(|path| can_be_written(path))?;
+    let writes = place.as_ref().is_none_or(|place| place.rank == 0);
+    args.save.iter().chain(&args.dump_gradients).filter(|_| writes).try_for_each(|path| can_be_written(path))?;
     let worker = launch::find()?;
     ready.tell_defaults(out);
     out.detail(&format!("worker {} ({})", worker.path.display(), worker.by));
-    let log = args.log.as_deref().filter(|_| place.as_ref().is_none_or(|place| place.rank == 0));
+    let log = args.log.as_deref().filter(|_| writes);
     let mut training = Training::new(out, plan(args, &ready, &compiled), log)?;
     let started = Started {
         first: place.as_ref().map_or(0, |place| place.rank),
@@ -70,7 +63,7 @@ pub fn run(args: &Train, out: &Output) -> Result<Exit> {
     let interrupted = ranks.stop_on_interrupt()?;
     let end = ranks.follow(jobs, &mut |event| training.event(event))?;
     if interrupted.load(Ordering::SeqCst) && !matches!(end, End::Done(_)) {
-        return Err(stopped(&training, args.steps, &started));
+        return Err(stopped(&training, &started));
     }
     match end {
         End::Done(last) => training.finish(&last).map(|()| Exit::Done),
@@ -78,7 +71,8 @@ pub fn run(args: &Train, out: &Output) -> Result<Exit> {
             if let What::Told(event) | What::Silent(event) = &cause.what {
                 training.failed(event)?;
             }
-            let mut failure = blame(&cause, &started, &training, args.steps, &ready.archive.model);
+            training.clear();
+            let mut failure = blame(&cause, &started, &training.done(), &ready.archive.model);
             if started.first > 0 && failure.code == Some(Code::RanksDiffer) {
                 // Rank 0 tells.
                 failure.message.clear();
@@ -286,117 +280,8 @@ fn job(args: &Train, ready: &Ready, program: Program) -> Result<Job> {
     })
 }
 
-fn done(training: &Training, steps: u64) -> String {
-    format!("{} of {} done", training.steps_done(), counted(steps as usize, "step"))
-}
-
-fn stopped(training: &Training, steps: u64, started: &Started) -> Box<Failure> {
+fn stopped(training: &Training, started: &Started) -> Box<Failure> {
     training.clear();
     let workers = if started.count == 1 { "the worker is" } else { "the workers are" };
-    Failure::new(Exit::Interrupted, format!("interrupted: {workers} stopped, {}", done(training, steps)))
-}
-
-/// Why the run failed, with the rank where there are several and not all tell the same.
-fn blame(cause: &Cause, started: &Started, training: &Training, steps: u64, model: &Model) -> Box<Failure> {
-    training.clear();
-    let ranks: Vec<String> = cause.ranks.iter().map(|rank| (started.first + *rank as u32).to_string()).collect();
-    let ranks = format!("rank{} {}", if ranks.len() == 1 { "" } else { "s" }, ranks.join(", "));
-    let several = started.world > 1;
-    match &cause.what {
-        What::Told(event) => {
-            let mut failure = failure(event, model, &cause.said);
-            // Who lost or differs from whom is in the words already.
-            let named = matches!(failure.code, Some(Code::RankLost | Code::RanksDiffer));
-            if several && !named && (started.count == 1 || cause.ranks.len() < started.count as usize) {
-                failure.message = format!("{ranks}: {}", failure.message);
-            }
-            failure
-        }
-        What::Died(ending) => {
-            let worker = if several { format!("the worker of {ranks}") } else { "the worker".to_owned() };
-            let message = format!("{worker} {ending}, {}", done(training, steps));
-            let failure = with_last_words(Failure::worker(Code::WorkerDied, message), &cause.said);
-            match ending.hint() {
-                Some(hint) => failure.help(hint),
-                None => failure,
-            }
-        }
-        What::Silent(witness) => {
-            let answers = if cause.ranks.len() == 1 { "does" } else { "do" };
-            let message = format!("{ranks} {answers} not answer, {}", done(training, steps));
-            let told = failure(witness, model, &[]);
-            let mut failure = Failure::worker(Code::RankLost, message).note(told.message);
-            failure.notes.extend(told.notes);
-            failure.help("`--timeout SECONDS` sets how long a rank waits for another")
-        }
-    }
-}
-
-/// Where the worker's message decides what kind of mistake it is.
-const SAID: [(&str, Code); 5] = [
-    ("ranks 0 and ", Code::RanksDiffer),
-    ("cannot listen on ", Code::LaunchVariables),
-    ("cannot write ", Code::UnwritableFile),
-    ("cannot read ", Code::UnreadableData),
-    ("cannot run the job ", Code::NoWorker),
-];
-
-/// The worker's own account, with the model's line where it is known.
-pub(super) fn failure(event: &Event, model: &Model, said: &[String]) -> Box<Failure> {
-    let Event::Failed { kind, message, function, instruction, operator, shapes, module, source } = event else {
-        return Failure::worker(Code::RunFailed, "the worker failed");
-    };
-    let message = without_error_number(message);
-    let code = SAID.iter().find(|(start, _)| message.starts_with(start)).map(|(_, code)| *code);
-    let mut failure = match (kind, operator) {
-        (FailureKind::Input, _) => Failure::not_done(code.unwrap_or(Code::UnfitData), message),
-        (FailureKind::Peer, _) => Failure::worker(Code::RankLost, message),
-        (FailureKind::Run, Some(operator)) => {
-            let message = format!("`{operator}` failed: {}", message.trim_end_matches('.'));
-            Failure::worker(Code::OperatorFailed, message)
-        }
-        (FailureKind::Run, None) => Failure::worker(code.unwrap_or(Code::RunFailed), message),
-    };
-    if failure.code == Some(Code::NoWorker) {
-        failure = failure.help(launch::ONE_VERSION);
-    }
-    if !shapes.is_empty() {
-        failure = failure.note(format!("its tensors are {}", shapes.join(", ")));
-    }
-    if let Some(function) = function {
-        let number = instruction.map(|n| format!("instruction {n} of ")).unwrap_or_default();
-        failure = failure.note(format!("in {number}`{function}`"));
-    }
-    if let Some(module) = module.as_ref().filter(|module| !module.is_empty()) {
-        failure = failure.note(format!("in module `{module}`"));
-    }
-    failure.excerpt = source.as_deref().and_then(|place| excerpt(model, place));
-    match kind {
-        // What libtorch prints of a lost connection helps nobody.
-        FailureKind::Input | FailureKind::Peer => failure,
-        FailureKind::Run => with_last_words(failure, said),
-    }
-}
-
-/// `No space left on device (os error 28)` without its number.
-fn without_error_number(message: &str) -> String {
-    let Some(start) = message.find(" (os error ") else { return message.to_owned() };
-    let end = message[start..].find(')').map_or(message.len(), |at| start + at + 1);
-    format!("{}{}", &message[..start], &message[end..])
-}
-
-/// The line at `file:line` as the archive carries it.
-fn excerpt(model: &Model, place: &str) -> Option<ModelExcerpt> {
-    let (file, line) = place.rsplit_once(':')?;
-    let line: u32 = line.parse().ok()?;
-    let known = model.sources.iter().find(|source| source.file == file && source.line == line);
-    let source = known.map(|source| source.text.clone()).unwrap_or_default();
-    Some(ModelExcerpt { file: file.to_owned(), line, source, label: String::new() })
-}
-
-fn with_last_words(failure: Box<Failure>, said: &[String]) -> Box<Failure> {
-    if said.is_empty() {
-        return failure;
-    }
-    failure.note(format!("the worker's last words:\n{}", said.join("\n")))
+    Failure::new(Exit::Interrupted, format!("interrupted: {workers} stopped, {}", training.done()))
 }

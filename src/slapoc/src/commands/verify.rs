@@ -3,8 +3,8 @@
 //! Both run in float64 on the same batches and draw the same dropout masks. Compared are the loss and the gradient norm of
 //! every step, every parameter's gradient of the first, and the parameters at the end.
 
-use super::train::failure;
 use crate::args::Verify;
+use crate::blame::failure;
 use crate::compare::{self, Row, Tensors, Verdict};
 use crate::failure::{Context, Exit, Failure, Result};
 use crate::launch::{self, Worker};
