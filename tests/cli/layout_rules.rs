@@ -578,6 +578,7 @@ fn execute(mut programs: Vec<Program>) -> Vec<(String, f64)> {
     let job = Job {
         program: programs.remove(0),
         simulated: programs,
+        peers: None,
         archive: None,
         data,
         steps: 1,

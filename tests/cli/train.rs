@@ -3,16 +3,17 @@
 //! The worker is found as users' is: `SLAPO_WORKER`, beside slapoc, or on the `PATH`. Without one every test here fails,
 //! saying how to build it.
 
+mod running;
 mod support;
 
+use running::{children, end, gone, signal};
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::Value;
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufReader, Read};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use support::{Run, command, run};
 use tempfile::TempDir;
 
@@ -128,13 +129,14 @@ fn missing_data_is_refused() {
 }
 
 #[test]
-fn a_mesh_of_several_ranks_is_refused() {
+fn a_mesh_of_several_ranks_is_refused_without_saying_who_starts_them() {
     let folder = folder();
     let schedule = path(&folder, "main.slapo");
     fs::write(&schedule, "mesh { dp = 2 }\ninput { batch = 4, seq = 16 }\nschedule main(m: Module) {}\n")
         .expect("writes");
     let run = run(&["train", &schedule, "--model", "examples/gpt2/gpt2-tiny.pt2", "--data", TEXT]).expect(2);
-    assert!(run.stderr.contains("2 ranks"), "{}", run.stderr);
+    assert!(run.stderr.contains("error[S0652]: the mesh has 2 ranks"), "{}", run.stderr);
+    assert!(run.stderr.contains("`slapoc train --nproc 2`"), "{}", run.stderr);
 }
 
 /// A data set of two rows whose last label is `label`.
@@ -193,41 +195,9 @@ fn a_full_disk_leaves_no_half_of_a_file() {
 }
 
 /// A training that would take very long, once its first step is done.
-fn running(args: &[&str]) -> (Child, BufReader<std::process::ChildStdout>) {
+fn running(args: &[&str]) -> (Child, BufReader<ChildStdout>) {
     let all = [&["train", "examples/gpt2/gpt2-tiny.pt2", "--data", TEXT], &SMALL[..], &LONG, args].concat();
-    let mut child = command(&all).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("slapoc starts");
-    let mut lines = BufReader::new(child.stdout.take().expect("piped"));
-    let mut line = String::new();
-    while !line.trim_start().starts_with("1 ") {
-        line.clear();
-        if lines.read_line(&mut line).expect("reads") == 0 {
-            let output = child.wait_with_output().expect("ends");
-            panic!("no first step: {}", String::from_utf8_lossy(&output.stderr));
-        }
-    }
-    (child, lines)
-}
-
-/// The processes that a process has started.
-fn children(of: u32) -> Vec<u32> {
-    let listed = fs::read_to_string(format!("/proc/{of}/task/{of}/children")).expect("/proc lists children");
-    listed.split_whitespace().map(|pid| pid.parse().expect("a number")).collect()
-}
-
-fn signal(name: &str, process: u32) {
-    let sent = Command::new("kill").args([name, &process.to_string()]).status().expect("kill starts");
-    assert!(sent.success());
-}
-
-/// The exit code and standard error; fails where that takes longer than ten seconds.
-fn end(mut child: Child) -> (Option<i32>, String) {
-    let began = Instant::now();
-    while child.try_wait().expect("waits").is_none() {
-        assert!(began.elapsed() < Duration::from_secs(10), "slapoc goes on");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let output = child.wait_with_output().expect("ended");
-    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    running::running(&all)
 }
 
 #[test]
@@ -252,7 +222,7 @@ fn an_interrupt_stops_the_worker_and_says_what_was_done() {
         let (code, stderr) = end(child);
         assert_eq!(code, Some(130), "{stderr}");
         assert!(stderr.contains("interrupted") && stderr.contains("of 1000000 steps done"), "{stderr}");
-        assert!(!Path::new(&format!("/proc/{worker}")).exists(), "the worker goes on");
+        gone(&[worker]);
     }
 }
 

@@ -326,7 +326,7 @@ fn a_schedule_that_does_not_check_is_not_run() {
 #[test]
 fn collectives_are_foretold_exactly() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    for ((model, body, checkpoint), (dp, tp)) in MODELS.into_iter().zip([(2, 2), (1, 4), (2, 1)]) {
+    for ((model, body, checkpoint, _), (dp, tp)) in MODELS.into_iter().zip([(2, 2), (1, 4), (2, 1)]) {
         let body = format!("{body}\n{checkpoint}\nm.accumulate(steps: 2)");
         let schedule = written(folder.path(), model, dp, tp, &body);
         let report = report(&schedule, &["--batch", "8", "--seq", "7", "--clip", "0.5", "--steps", "1"]);
@@ -346,7 +346,7 @@ fn collectives_are_foretold_exactly() {
 #[test]
 fn b40_float32_distances_come_with_the_verdict_of_float64() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let (model, body, _) = MODELS[0];
+    let (model, body, ..) = MODELS[0];
     let schedule = written(folder.path(), model, 1, 2, body);
     let options = ["--batch", "4", "--seq", "9", "--steps", "2", "--dtype", "f32"];
     let report = report(&schedule, &options);
@@ -373,7 +373,7 @@ fn b40_float32_distances_come_with_the_verdict_of_float64() {
 #[test]
 fn b31_b32_the_clip_norm_is_that_of_the_whole_gradients() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    for (model, body, _) in MODELS {
+    for (model, body, ..) in MODELS {
         let schedule = written(folder.path(), model, 2, 2, body);
         for clip in ["0.001", "1000"] {
             let options =
@@ -392,7 +392,7 @@ fn b31_b32_the_clip_norm_is_that_of_the_whole_gradients() {
 #[test]
 fn an_exact_schedule_is_equal_to_the_bit() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    for (model, _, checkpoint) in MODELS {
+    for (model, _, checkpoint, _) in MODELS {
         let schedule = written(folder.path(), model, 1, 1, checkpoint);
         let report =
             report(&schedule, &["--batch", "6", "--seq", "11", "--steps", "2", "--deterministic", "--seed", "3"]);

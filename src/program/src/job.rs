@@ -13,6 +13,9 @@ pub struct Job {
     /// training.
     #[serde(default)]
     pub simulated: Vec<Program>,
+    /// The other ranks of the mesh, where each is a process of its own.
+    #[serde(default)]
+    pub peers: Option<Peers>,
     /// The archive that holds the weights; absent when every parameter is initialised.
     pub archive: Option<PathBuf>,
     /// Training data: `.safetensors` with one tensor per input (rows along dimension 0), anything else is bytes of text.
@@ -48,6 +51,25 @@ impl Trace {
     }
 }
 
+/// Which rank of a mesh a worker is, and where it meets the others. Rank 0's job goes for all ranks: it alone writes files.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Peers {
+    pub rank: u32,
+    pub world: u32,
+    /// Where ranks meet.
+    pub host: String,
+    /// For rank 0, where it serves, 0 is any: it says by [`Event::Listening`] which.
+    pub port: u16,
+    /// Whether rank 0 opens the meeting place; otherwise the launcher has.
+    pub serve: bool,
+    /// Of the names that ranks use at the meeting place, which may be others' as well.
+    pub prefix: String,
+    /// Seconds that a rank waits for another in one collective, and for it to begin.
+    pub timeout: u64,
+    /// Try every collective on known answers first.
+    pub self_test: bool,
+}
+
 impl Job {
     /// Reads the JSON form; refuses programs of other versions before looking at anything else.
     pub fn from_json(text: &str) -> Result<Job, String> {
@@ -73,6 +95,8 @@ impl Job {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
+    /// Rank 0 can be reached at this port.
+    Listening { port: u16 },
     /// Weights are loaded and the setup functions have run.
     Ready {
         libtorch: String,
@@ -118,7 +142,7 @@ pub enum Event {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CollectiveCount {
     pub axis: String,
-    /// `all_reduce`, `all_gather`, `reduce_scatter` or `all_to_all`.
+    /// `all_reduce`, `all_reduce_max`, `all_gather`, `reduce_scatter` or `all_to_all`.
     pub kind: String,
     /// `prologue`, `forward`, `backward` or `optimizer`.
     pub function: String,
@@ -137,6 +161,8 @@ pub enum FailureKind {
     Ranks,
     /// Anything that went wrong while running (exit code 3).
     Run,
+    /// Another rank is gone or does not answer (exit code 3): what happened to it is the cause.
+    Peer,
 }
 
 /// Bytes seen by libtorch's allocator, as the worker's hook counts them: `current` and `peak` of the whole process, with

@@ -13,7 +13,7 @@ mod types;
 mod validate;
 
 pub use communication::{Carries, Communication, communications, counts};
-pub use job::{CollectiveCount, Event, FailureKind, Job, MemoryReport, Trace};
+pub use job::{CollectiveCount, Event, FailureKind, Job, MemoryReport, Peers, Trace};
 pub use torch::torch;
 pub use types::{DType, TensorType};
 pub use validate::{Fault, validate};

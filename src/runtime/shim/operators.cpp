@@ -3,6 +3,7 @@
 // A prepared call holds the operator handle and its constant arguments, already converted to the types of the
 // operator's schema; a run copies them onto a stack, fills in the tensors and makes one boxed call.
 
+#include "guard.h"
 #include "shim.h"
 
 #include <ATen/Context.h>
@@ -30,27 +31,6 @@ using c10::TypeKind;
 using c10::TypePtr;
 
 namespace {
-
-char* copy_message(const std::string& text) {
-  char* copy = static_cast<char*>(std::malloc(text.size() + 1));
-  std::memcpy(copy, text.c_str(), text.size() + 1);
-  return copy;
-}
-
-// Runs `body` and turns whatever it throws into a message.
-template <typename Body>
-char* guarded(Body&& body) {
-  try {
-    body();
-    return nullptr;
-  } catch (const c10::Error& error) {
-    return copy_message(error.what_without_backtrace());
-  } catch (const std::exception& error) {
-    return copy_message(error.what());
-  } catch (...) {
-    return copy_message("an unknown C++ exception");
-  }
-}
 
 [[noreturn]] void fail(const std::string& message) {
   throw std::runtime_error(message);

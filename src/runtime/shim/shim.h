@@ -77,6 +77,38 @@ char* slapo_features();
 // Splits [0, end) into ranges of at least `grain` over libtorch's own threads.
 void slapo_parallel_for(int64_t end, int64_t grain, void (*body)(void*, int64_t, int64_t), void* context);
 
+// Ranks in several processes. A store is a table that all of them reach; a group is some of them, connected by Gloo.
+struct SlapoStore;
+struct SlapoGroup;
+
+// Serves the store on `listener`, a socket bound to `port`, or, where that is negative, connects to whoever serves it
+// at `host`. Keys are under `prefix`. Times are in milliseconds.
+char* slapo_store_open(
+    const char* host, uint16_t port, int32_t listener, int64_t timeout, const char* prefix, SlapoStore** store);
+void slapo_store_delete(SlapoStore* store);
+char* slapo_store_set(SlapoStore* store, const char* key, const uint8_t* data, size_t count);
+// Waits for the key; `push` receives its value.
+char* slapo_store_get(
+    SlapoStore* store, const char* key, int64_t timeout, void (*push)(void*, const uint8_t*, size_t), void* sink);
+
+// Connects rank `rank` of `size` with the others, who do the same under this `prefix`. `address` is one of this machine
+// that the others reach.
+char* slapo_group_new(
+    SlapoStore* store,
+    const char* prefix,
+    int32_t rank,
+    int32_t size,
+    const char* address,
+    int64_t timeout,
+    SlapoGroup** group);
+void slapo_group_delete(SlapoGroup* group);
+// Replaces a contiguous tensor by the sum of all ranks'.
+char* slapo_group_sum(SlapoGroup* group, const at::Tensor* tensor);
+// Sends `sent[i]` to rank i and fills `received[i]` from it, for every other rank; contiguous tensors, of which empty ones
+// do not travel. Where that fails, `peer` is the rank that it failed with.
+char* slapo_group_exchange(
+    SlapoGroup* group, const at::Tensor* const* sent, const at::Tensor* const* received, int32_t* peer);
+
 struct SlapoMemory {
   uint64_t current;  // bytes asked for and not freed
   uint64_t peak;     // highest `current` since the last reset

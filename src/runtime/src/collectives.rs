@@ -57,6 +57,9 @@ pub fn part_of(whole: &Tensor, dim: usize, groups: i64, parts: i64, at: i64) -> 
 /// The inverse of [`piece`]: the whole from all its pieces.
 pub fn gather(pieces: &[Tensor], dim: usize, groups: i64) -> Result<Tensor> {
     let d = dim as i64;
+    if groups == 1 {
+        return Tensor::f_cat(pieces, d).map_err(text);
+    }
     let factored: Result<Vec<Tensor>> =
         pieces.iter().map(|piece| piece.f_unflatten(d, [groups, rest(piece, dim, groups, 1)?]).map_err(text)).collect();
     Tensor::f_stack(&factored?, d + 1).and_then(|whole| whole.f_flatten(d, d + 2)).map_err(text)
@@ -87,7 +90,8 @@ fn each_piece(
     (0..parts).map(|at| body(pieces(at)?)).collect()
 }
 
-fn sum(tensors: &[Tensor]) -> Result<Tensor> {
+/// In the order of the tensors.
+pub fn sum(tensors: &[Tensor]) -> Result<Tensor> {
     let (first, others) = tensors.split_first().ok_or("has no ranks")?;
     let mut total = libtorch::dense_copy(first)?;
     for other in others {
@@ -96,7 +100,8 @@ fn sum(tensors: &[Tensor]) -> Result<Tensor> {
     Ok(total)
 }
 
-fn largest(tensors: &[Tensor]) -> Result<Tensor> {
+/// Element by element.
+pub fn largest(tensors: &[Tensor]) -> Result<Tensor> {
     let (first, others) = tensors.split_first().ok_or("has no ranks")?;
     let largest = libtorch::dense_copy(first)?;
     others.iter().try_fold(largest, |largest, other| largest.f_maximum(other).map_err(text))

@@ -44,6 +44,11 @@ impl Error {
         Error::new(FailureKind::Run, message.into())
     }
 
+    /// Another rank is gone or does not answer: whatever happened, it did not happen here.
+    pub fn peer(message: impl Into<String>) -> Error {
+        Error::new(FailureKind::Peer, message.into())
+    }
+
     fn new(kind: FailureKind, message: String) -> Error {
         Error(Box::new(Content { kind, message, place: None }))
     }

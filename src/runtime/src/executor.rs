@@ -190,13 +190,29 @@ impl Executor {
         self.at(call, i, |run, instr, _| Ok(run.tensors(instr)?[0].shallow_clone()))
     }
 
-    /// What a collective gives this rank, or why it failed; completes the instruction.
-    pub fn receive(&mut self, call: Call, i: usize, result: std::result::Result<Tensor, String>) -> Result<()> {
+    /// What a collective gives this rank; completes the instruction.
+    pub fn receive(&mut self, call: Call, i: usize, result: Tensor) -> Result<()> {
         self.at(call, i, |run, instr, _| {
-            run.keep(instr, vec![Some(result?)])?;
+            run.keep(instr, vec![Some(result)])?;
             run.free(instr);
             Ok(())
         })
+    }
+
+    /// The shape that the result of instruction `i` is declared to have.
+    pub fn result_shape(&self, function: u32, i: usize) -> &[i64] {
+        match self.program.functions[function as usize].body[i].outs.as_slice() {
+            [Some(value), ..] => &self.program.ty(*value).shape,
+            _ => &[],
+        }
+    }
+
+    /// Says of a failed instruction where it is.
+    pub fn failed(&mut self, call: Call, i: usize, error: Error) -> Error {
+        match self.at(call, i, |run, instr, _| Ok(run.shapes(instr))) {
+            Ok(shapes) => error.at(|| place(&self.program, &self.program.functions[call.function as usize], i, shapes)),
+            Err(other) => other,
+        }
     }
 
     fn at<R>(

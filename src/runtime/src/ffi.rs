@@ -1,6 +1,7 @@
 //! The C++ shim as Rust sees it: declarations only, the counterpart of `shim/shim.h`.
 //!
-//! Safe wrappers live where they are used: [`crate::operator`], [`crate::allocator`], [`crate::libtorch`].
+//! Safe wrappers live where they are used: [`crate::operator`], [`crate::allocator`], [`crate::gloo`],
+//! [`crate::libtorch`].
 
 use std::ffi::{c_char, c_void};
 use torch_sys::C_tensor;
@@ -8,6 +9,18 @@ use torch_sys::C_tensor;
 /// `SlapoCall` of the shim; only ever behind a pointer.
 #[repr(C)]
 pub struct RawCall {
+    _private: [u8; 0],
+}
+
+/// `SlapoStore` of the shim; only ever behind a pointer.
+#[repr(C)]
+pub struct RawStore {
+    _private: [u8; 0],
+}
+
+/// `SlapoGroup` of the shim; only ever behind a pointer.
+#[repr(C)]
+pub struct RawGroup {
     _private: [u8; 0],
 }
 
@@ -40,6 +53,7 @@ pub struct RawMemory {
 }
 
 pub type Push = extern "C" fn(*mut c_void, *mut C_tensor);
+pub type PushBytes = extern "C" fn(*mut c_void, *const u8, usize);
 
 unsafe extern "C" {
     pub fn slapo_free(message: *mut c_char);
@@ -87,6 +101,41 @@ unsafe extern "C" {
     pub fn slapo_allocator_read(out: *mut RawMemory);
     pub fn slapo_allocator_reset_peak();
     pub fn slapo_allocator_trim();
+
+    pub fn slapo_store_open(
+        host: *const c_char,
+        port: u16,
+        listener: i32,
+        timeout: i64,
+        prefix: *const c_char,
+        store: *mut *mut RawStore,
+    ) -> *mut c_char;
+    pub fn slapo_store_delete(store: *mut RawStore);
+    pub fn slapo_store_set(store: *mut RawStore, key: *const c_char, data: *const u8, count: usize) -> *mut c_char;
+    pub fn slapo_store_get(
+        store: *mut RawStore,
+        key: *const c_char,
+        timeout: i64,
+        push: PushBytes,
+        sink: *mut c_void,
+    ) -> *mut c_char;
+    pub fn slapo_group_new(
+        store: *mut RawStore,
+        prefix: *const c_char,
+        rank: i32,
+        size: i32,
+        address: *const c_char,
+        timeout: i64,
+        group: *mut *mut RawGroup,
+    ) -> *mut c_char;
+    pub fn slapo_group_delete(group: *mut RawGroup);
+    pub fn slapo_group_sum(group: *mut RawGroup, tensor: *const C_tensor) -> *mut c_char;
+    pub fn slapo_group_exchange(
+        group: *mut RawGroup,
+        sent: *const *const C_tensor,
+        received: *const *const C_tensor,
+        peer: *mut i32,
+    ) -> *mut c_char;
 }
 
 /// Takes over a message of the shim: `Err` with its text where there is one.

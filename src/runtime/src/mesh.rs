@@ -1,18 +1,20 @@
-//! All ranks of a mesh in one process, in lock step: for checking programs, not for training.
+//! The ranks of a mesh, in lock step: all of them in this process, for checking programs, or one here and the others in
+//! processes of their own, for training.
 //!
 //! Every rank has an executor of its own and the same instructions in the same order; what differs is which box of a
 //! tensor is here. Instruction by instruction all ranks run it, rank 0 first; a collective takes what the ranks of an
-//! axis bring and gives each its result. A mesh of one rank is the plain executor. Read [`Mesh::call`] first.
+//! axis bring and gives each its result. How it reaches those that are not here is the backend's business. A mesh of one
+//! rank is the plain executor. Read [`Mesh::call`] first.
 
-use crate::collectives::collective;
+use crate::backend::{Backend, Share, Simulated};
 use crate::error::{Error, Result};
 use crate::executor::Executor;
-use crate::logical::{Held, assemble};
+use crate::processes::Processes;
 use crate::trace::Tracer;
 use crate::{libtorch, weights};
 use slapo_program::{
     Axis, Call, Collective, CollectiveCount, FunctionKind, GlobalId, Op, Parameter, Part, Placement, Program, Role,
-    Trace,
+    Split, Trace,
 };
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,10 +24,14 @@ use tch::Tensor;
 pub const MAX_RANKS: usize = 64;
 
 pub struct Mesh {
+    /// Those that are here.
     ranks: Vec<Executor>,
-    /// Per axis: the ranks that differ in this coordinate only, in its order.
+    /// The first of them in the whole mesh.
+    first: usize,
+    /// Per axis: of the ranks that are here, those that differ in this coordinate only, in its order.
     groups: Vec<Vec<Vec<usize>>>,
-    /// What rank 0 has communicated since the step began: calls and bytes.
+    backend: Box<dyn Backend>,
+    /// What the first rank here has communicated since the step began: calls and bytes.
     counts: BTreeMap<(u32, &'static str, FunctionKind), (u64, u64)>,
     /// Where a step is written down value by value.
     tracer: Option<Tracer>,
@@ -40,10 +46,29 @@ impl Mesh {
         let executor = |(rank, program)| Executor::new(program).map_err(|e| if alone { e } else { e.of_rank(rank) });
         let ranks = programs.into_iter().enumerate().map(executor).collect::<Result<_>>()?;
         let groups = (0..mesh.len()).map(|axis| groups(&mesh, axis)).collect();
-        Ok(Mesh { ranks, groups, counts: BTreeMap::new(), tracer: None })
+        Ok(Mesh { ranks, first: 0, groups, backend: Box::new(Simulated), counts: BTreeMap::new(), tracer: None })
     }
 
-    /// The program of rank 0.
+    /// One rank, which the others are reached from.
+    pub fn of_process(program: Program, others: Processes) -> Result<Mesh> {
+        let groups = vec![vec![vec![0]]; program.mesh.len()];
+        let ranks = vec![Executor::new(program)?];
+        Ok(Mesh {
+            ranks,
+            first: others.rank(),
+            groups,
+            backend: Box::new(others),
+            counts: BTreeMap::new(),
+            tracer: None,
+        })
+    }
+
+    /// Whether rank 0 is here, who writes files.
+    pub fn has_first(&self) -> bool {
+        self.first == 0
+    }
+
+    /// The program of the first rank here.
     pub fn program(&self) -> &Program {
         self.ranks[0].program()
     }
@@ -113,12 +138,12 @@ impl Mesh {
             if group[0] == 0 {
                 self.count(call, axis, kind, &brought[0]);
             }
-            let results = collective(kind, &brought);
+            let shape = self.ranks[group[0]].result_shape(call.function, i);
+            let results = self.backend.collective(axis as usize, kind, &brought, shape);
             drop(brought);
-            match results {
-                Ok(results) => (group.iter().zip(results))
-                    .try_for_each(|(rank, result)| self.on(*rank, |e| e.receive(call, i, Ok(result))))?,
-                Err(message) => self.on(group[0], |e| e.receive(call, i, Err(message)))?,
+            let results = results.or_else(|error| self.on(group[0], |e| Err(e.failed(call, i, error))))?;
+            for (rank, result) in group.iter().zip(results) {
+                self.on(*rank, |e| e.receive(call, i, result))?;
             }
         }
         Ok(())
@@ -131,7 +156,12 @@ impl Mesh {
         *bytes += (brought.numel() * brought.kind().elt_size_in_bytes()) as u64;
     }
 
-    /// What rank 0 has communicated since the step began.
+    /// No rank needs another any more: what follows is this process's own.
+    pub fn leave(&self) -> Result<()> {
+        self.backend.leave()
+    }
+
+    /// What the first rank here has communicated since the step began.
     pub fn collectives(&self) -> Vec<CollectiveCount> {
         let count = |(&(axis, kind, function), &(calls, bytes)): (&(u32, &str, FunctionKind), &(u64, u64))| {
             let axis = self.program().mesh[axis as usize].name.clone();
@@ -146,33 +176,33 @@ impl Mesh {
         let value = |executor: &Executor| {
             let tensor = executor.global(id).ok_or_else(|| Error::run(format!("`{name}` has no value")))?;
             let failed = |e: tch::TchError| Error::run(format!("`{name}`: {}", libtorch::message(&e)));
-            tensor.f_double_value(&[]).map_err(failed)
+            Ok(tensor.f_double_value(&[]).map_err(failed)?.to_bits())
         };
-        let first = value(&self.ranks[0])?;
-        for (rank, executor) in self.ranks.iter().enumerate().skip(1) {
-            let other = value(executor)?;
-            if other.to_bits() != first.to_bits() {
-                return Err(Error::ranks(format!(
-                    "`{name}` differs between ranks: {first:e} on rank 0, {other:e} on rank {rank}; it should be the \
-                     same on all"
-                )));
-            }
+        let own: Vec<u64> = self.ranks.iter().map(value).collect::<Result<_>>()?;
+        let all: Vec<f64> = self.backend.words(&own)?.into_iter().map(f64::from_bits).collect();
+        let first = all[0];
+        match all.iter().enumerate().find(|(_, other)| other.to_bits() != first.to_bits()) {
+            None => Ok(first),
+            Some((rank, other)) => Err(Error::ranks(format!(
+                "`{name}` differs between ranks: {first:e} on rank 0, {other:e} on rank {rank}; it should be the same on \
+                 all"
+            ))),
         }
-        Ok(first)
     }
 
-    /// Parameters and persistent buffers, trained and frozen, whole, under their canonical names.
+    /// Parameters and persistent buffers, trained and frozen, whole, under their canonical names; where rank 0 is.
     pub fn parameters(&self) -> Result<Vec<(String, Tensor)>> {
         let parameters = self.program().parameters.iter().enumerate();
         let mut named = Vec::new();
         for (i, parameter) in parameters.filter(|(_, p)| p.saved) {
             let placement = |program: &Program| program.parameters[i].placement.clone();
-            named.extend(self.whole(canonical(parameter), parameter.global, &placement)?);
+            let whole = self.whole(&format!("`{}`", canonical(parameter)), parameter.global, &placement)?;
+            named.extend(whole.map(|tensor| (canonical(parameter).to_owned(), tensor)));
         }
         Ok(named)
     }
 
-    /// Gradients, whole. A gradient global carries its parameter's canonical name and lies as the parameter does.
+    /// Gradients, whole, where rank 0 is. A gradient global carries its parameter's canonical name and lies as the parameter does.
     pub fn gradients(&self) -> Result<Vec<(String, Tensor)>> {
         let globals = self.program().globals.iter().enumerate();
         let mut named = Vec::new();
@@ -182,29 +212,16 @@ impl Mesh {
                 Some(p) => program.parameters[p].placement.clone(),
                 None => Placement::default(),
             };
-            let whole = self.whole(&global.name, i as u32, &placement);
-            named.extend(whole.map_err(|e| Error::ranks(format!("gradient of {e}")))?);
+            let whole = self.whole(&format!("gradient of `{}`", global.name), i as u32, &placement)?;
+            named.extend(whole.map(|tensor| (global.name.clone(), tensor)));
         }
         Ok(named)
     }
 
     /// A tensor from all ranks' boxes; nothing where no rank has a value.
-    fn whole(
-        &self,
-        name: &str,
-        id: GlobalId,
-        placement: &dyn Fn(&Program) -> Placement,
-    ) -> Result<Option<(String, Tensor)>> {
-        let placements: Vec<Placement> = self.ranks.iter().map(|e| placement(e.program())).collect();
-        let held = self.ranks.iter().zip(&placements).enumerate();
-        let held: Vec<Held> = held
-            .filter_map(|(rank, (executor, placement))| Some(Held { rank, tensor: executor.global(id)?, placement }))
-            .collect();
-        if held.is_empty() {
-            return Ok(None);
-        }
-        let whole = assemble(&held).map_err(|message| Error::ranks(format!("`{name}` {message}")))?;
-        Ok(Some((name.to_owned(), whole)))
+    fn whole(&self, label: &str, id: GlobalId, placement: &dyn Fn(&Program) -> Placement) -> Result<Option<Tensor>> {
+        let shares = self.ranks.iter().map(|e| Share { tensor: e.global(id), placement: placement(e.program()) });
+        self.backend.whole(label, &shares.collect::<Vec<_>>())
     }
 
     fn each(&mut self, mut body: impl FnMut(&mut Executor) -> Result<()>) -> Result<()> {
@@ -223,7 +240,7 @@ fn canonical(parameter: &Parameter) -> &str {
 }
 
 /// The ranks of an axis that run collectives together. Ranks count row-major.
-fn groups(mesh: &[Axis], axis: usize) -> Vec<Vec<usize>> {
+pub(crate) fn groups(mesh: &[Axis], axis: usize) -> Vec<Vec<usize>> {
     let size = mesh[axis].size as usize;
     let inner: usize = mesh[axis + 1..].iter().map(|a| a.size as usize).product();
     let outer: usize = mesh[..axis].iter().map(|a| a.size as usize).product();
@@ -272,7 +289,8 @@ fn alike(first: &Program, program: &Program, rank: usize) -> std::result::Result
     same_instructions(first, program)
 }
 
-fn coordinates(mesh: &[Axis], rank: i64) -> Vec<i64> {
+/// Where a rank lies on the axes.
+pub(crate) fn coordinates(mesh: &[Axis], rank: i64) -> Vec<i64> {
     let mut rest = rank;
     let mut found = Vec::new();
     for axis in mesh.iter().rev() {
@@ -308,14 +326,15 @@ fn same_instructions(first: &Program, program: &Program) -> std::result::Result<
     Ok(())
 }
 
-/// Ranks differ in the part that is theirs.
 fn same_operator(a: &Op, b: &Op) -> bool {
-    match (a, b) {
-        (Op::Part(a), Op::Part(b)) => {
-            let over_ranks = |part| matches!(part, Part::Rank(_));
-            (a.dim, a.groups, a.parts, over_ranks(a.part)) == (b.dim, b.groups, b.parts, over_ranks(b.part))
-        }
-        (Op::Dropout { site, p, .. }, Op::Dropout { site: other, p: q, .. }) => site == other && p == q,
-        (a, b) => a == b,
+    common(a) == common(b)
+}
+
+/// The operator without what differs between ranks: the part that is theirs.
+pub(crate) fn common(op: &Op) -> Op {
+    match op {
+        Op::Part(split @ Split { part: Part::Rank(_), .. }) => Op::Part(Split { part: Part::Rank(0), ..*split }),
+        Op::Dropout { site, p, .. } => Op::Dropout { site: *site, p: *p, placement: Placement::default() },
+        other => other.clone(),
     }
 }

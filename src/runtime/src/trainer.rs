@@ -7,8 +7,9 @@ use crate::allocator;
 use crate::data::DataSet;
 use crate::error::{Error, Result};
 use crate::mesh::Mesh;
-use crate::{libtorch, save};
-use slapo_program::{Call, Event, FunctionKind, Job, MemoryReport, Role, Trace};
+use crate::processes::Processes;
+use crate::{agreement, libtorch, save, self_test};
+use slapo_program::{Call, Event, FunctionKind, Job, MemoryReport, Peers, Role, Trace};
 use std::path::Path;
 use std::time::Instant;
 use tch::Tensor;
@@ -18,11 +19,15 @@ pub fn run(job: Job, emit: &mut dyn FnMut(&Event) -> Result<()>) -> Result<()> {
     let began = Instant::now();
     allocator::install();
     configure(&job)?;
-    for path in job.save.iter().chain(&job.dump_gradients) {
-        save::check_target(path)?;
+    if job.peers.as_ref().is_none_or(|peers| peers.rank == 0) {
+        job.save.iter().chain(&job.dump_gradients).try_for_each(|path| save::check_target(path))?;
     }
     let data = DataSet::open(&job.data, &job.program)?;
-    let mut mesh = Mesh::new(std::iter::once(job.program).chain(job.simulated).collect())?;
+    let others = job.peers.as_ref().map(|peers| join(peers, &job, &data, emit)).transpose()?;
+    let mut mesh = match others {
+        Some(others) => Mesh::of_process(job.program, others),
+        None => Mesh::new(std::iter::once(job.program).chain(job.simulated).collect()),
+    }?;
     mesh.load(job.archive.as_deref(), job.init)?;
     mesh.setup()?;
     emit(&Event::Ready {
@@ -31,16 +36,28 @@ pub fn run(job: Job, emit: &mut dyn FnMut(&Event) -> Result<()>) -> Result<()> {
         rows: data.rows(),
         seconds: began.elapsed().as_secs_f64(),
     })?;
-    let trained = Instant::now();
+    let training = Instant::now();
     let outputs = Outputs { gradients: job.dump_gradients.as_deref(), trace: job.trace.as_ref() };
     for step in 0..job.steps {
         let outputs = if step == 0 { outputs } else { Outputs::default() };
         one_step(&mut mesh, &data, step, outputs, emit)?;
     }
-    if let Some(path) = &job.save {
-        wrote(path, &mesh.parameters()?, emit)?;
+    let trained = job.save.as_ref().map(|_| mesh.parameters()).transpose()?;
+    mesh.leave()?;
+    if let (Some(path), Some(tensors), true) = (&job.save, trained, mesh.has_first()) {
+        wrote(path, &tensors, emit)?;
     }
-    emit(&Event::Done { steps: job.steps, seconds: trained.elapsed().as_secs_f64(), collectives: mesh.collectives() })
+    emit(&Event::Done { steps: job.steps, seconds: training.elapsed().as_secs_f64(), collectives: mesh.collectives() })
+}
+
+/// Meets the ranks that are other processes.
+fn join(peers: &Peers, job: &Job, data: &DataSet, emit: &mut dyn FnMut(&Event) -> Result<()>) -> Result<Processes> {
+    let facts = agreement::facts(job, data)?;
+    let others = Processes::join(peers, &job.program, &facts, job.deterministic, emit)?;
+    if peers.self_test || cfg!(debug_assertions) {
+        self_test::run(&others, job.program.mesh.len())?;
+    }
+    Ok(others)
 }
 
 fn configure(job: &Job) -> Result<()> {
@@ -91,7 +108,10 @@ fn one_step(
     let loss = mesh.scalar(mesh.program().loss)?;
     let roles = by_role(mesh);
     if let Some(path) = outputs.gradients {
-        wrote(path, &mesh.gradients()?, emit)?;
+        let gradients = mesh.gradients()?;
+        if mesh.has_first() {
+            wrote(path, &gradients, emit)?;
+        }
     }
     for call in update {
         mesh.call(*call)?;
@@ -108,7 +128,7 @@ fn one_step(
     })
 }
 
-/// Of rank 0.
+/// Of the first rank here.
 fn by_role(mesh: &Mesh) -> MemoryReport {
     let bytes = |role| mesh.ranks()[0].bytes_of(role);
     MemoryReport {

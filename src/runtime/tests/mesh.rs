@@ -270,6 +270,7 @@ fn job(programs: Vec<Program>, folder: &Path) -> Job {
     Job {
         program,
         simulated: programs.collect(),
+        peers: None,
         archive: Some(folder.join("archive")),
         data: folder.join("data.safetensors"),
         steps: 2,

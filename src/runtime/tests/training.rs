@@ -62,6 +62,7 @@ fn job(program: Program, data: PathBuf, steps: u64) -> Job {
     Job {
         program,
         simulated: Vec::new(),
+        peers: None,
         archive: None,
         data,
         steps,

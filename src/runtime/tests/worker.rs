@@ -20,6 +20,7 @@ fn job(folder: &Path, steps: u64) -> Job {
     Job {
         program: model(false),
         simulated: Vec::new(),
+        peers: None,
         archive: None,
         data: folder.join("corpus.txt"),
         steps,

@@ -98,7 +98,7 @@ pub enum Command {
 }
 
 /// What is compiled, and for which sizes.
-#[derive(Debug, Group)]
+#[derive(Clone, Debug, Group)]
 pub struct Source {
     /// A schedule, `-` for standard input, or a model alone for the empty schedule
     #[arg(value_name = "SCHEDULE.slapo|MODEL.pt2")]
@@ -238,7 +238,19 @@ pub struct Train {
     /// Initialise parameters (normal 0.02, biases 0, norm weights 1) instead of reading the model's weights
     #[arg(long)]
     pub init: bool,
-    /// Threads per rank
+    /// Start N ranks on this machine, as many as the mesh has
+    #[arg(long, visible_alias = "nproc-per-node", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub nproc: Option<u32>,
+    /// How long a rank waits for another
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub timeout: u64,
+    /// Try every collective between ranks on known answers first
+    #[arg(long)]
+    pub self_test: bool,
+    /// Run all ranks in one process, in lock step; for tests
+    #[arg(long, hide = true, conflicts_with = "nproc")]
+    pub simulate: bool,
+    /// Threads per rank; by default the ranks of a machine share its cores
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub threads: Option<u32>,
     /// Equal bits on every run: one thread, fixed orders of summation

@@ -100,10 +100,14 @@ pub struct Worker {
     child: Arc<Mutex<Child>>,
     /// Where the job goes; closed behind it.
     job: Option<ChildStdin>,
-    events: BufReader<ChildStdout>,
+    /// Until somebody else listens.
+    events: Option<Events>,
     /// The last lines of its standard error, once that is closed.
     said: Option<JoinHandle<VecDeque<String>>>,
 }
+
+/// What a worker reports.
+pub struct Events(BufReader<ChildStdout>);
 
 /// How a process ended: `ended with exit code 3`, `was killed by SIGKILL`.
 #[derive(Clone, Copy, Debug)]
@@ -113,7 +117,10 @@ impl Worker {
     /// Starts it; it waits for its [job](Worker::give).
     pub fn start(worker: &Path) -> Result<Worker> {
         let doing = format!("start `{}`", worker.display());
+        // libtorch's warnings on connections come before an error of ours that says the same.
+        let log_level = env::var_os("TORCH_CPP_LOG_LEVEL").unwrap_or_else(|| "ERROR".into());
         let mut child = Command::new(worker)
+            .env("TORCH_CPP_LOG_LEVEL", log_level)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -127,7 +134,7 @@ impl Worker {
         };
         let said = Some(thread::spawn(move || last_lines(stderr)));
         let child = Arc::new(Mutex::new(child));
-        Ok(Worker { child, job: Some(stdin), events: BufReader::new(stdout), said })
+        Ok(Worker { child, job: Some(stdin), events: Some(Events(BufReader::new(stdout))), said })
     }
 
     /// Hands over the job.
@@ -138,22 +145,53 @@ impl Worker {
         Ok(())
     }
 
-    /// Stops the worker when the user asks for it, by Ctrl-C or by ending slapoc; the flag says that this happened.
-    pub fn stop_on_interrupt(&self) -> Result<Arc<AtomicBool>> {
-        let interrupted = Arc::new(AtomicBool::new(false));
-        let (flag, child) = (interrupted.clone(), self.child.clone());
-        let stop = move || {
-            flag.store(true, Ordering::SeqCst);
-            kill(&child);
-        };
-        ctrlc::set_handler(stop).unexpected("watch for interrupts")?;
-        Ok(interrupted)
+    /// Its events, for another thread to wait for.
+    pub fn events(&mut self) -> Option<Events> {
+        self.events.take()
     }
 
     /// The next event; `None` once the worker has closed its output.
     pub fn next(&mut self) -> Result<Option<Event>> {
+        self.events.as_mut().map_or(Ok(None), Events::next)
+    }
+
+    /// Waits for the end, and returns how it came and the last lines of standard error.
+    pub fn finish(mut self) -> Result<(Ending, Vec<String>)> {
+        let ending = self.wait()?;
+        Ok((ending, self.last_words()))
+    }
+
+    /// Waits for the end; a worker that does not come to it is stopped.
+    pub fn wait(&self) -> Result<Ending> {
+        let began = Instant::now();
+        loop {
+            // The lock is free between the looks, for an interrupt.
+            if let Some(status) = lock(&self.child).try_wait().unexpected("wait for the worker")? {
+                return Ok(Ending(status));
+            }
+            if began.elapsed() > GRACE {
+                self.kill();
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// The last lines of standard error of a worker that has ended.
+    pub fn last_words(&mut self) -> Vec<String> {
+        self.said.take().and_then(|thread| thread.join().ok()).unwrap_or_default().into()
+    }
+
+    /// Does nothing to a worker that has ended.
+    pub fn kill(&self) {
+        kill(&self.child);
+    }
+}
+
+impl Events {
+    /// The next event; `None` once the worker has closed its output.
+    pub fn next(&mut self) -> Result<Option<Event>> {
         let mut line = String::new();
-        let read = self.events.read_line(&mut line);
+        let read = self.0.read_line(&mut line);
         // A line without its end is what a killed worker left.
         if read.is_err() || !line.ends_with('\n') {
             return Ok(None);
@@ -166,32 +204,25 @@ impl Worker {
         })?;
         Ok(Some(event))
     }
+}
 
-    /// Waits for the end, and returns how it came and the last lines of standard error.
-    pub fn finish(mut self) -> Result<(Ending, Vec<String>)> {
-        let status = self.wait().unexpected("wait for the worker")?;
-        let said = self.said.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
-        Ok((Ending(status), said.into()))
-    }
-
-    fn wait(&self) -> std::io::Result<ExitStatus> {
-        let began = Instant::now();
-        loop {
-            // The lock is free between the looks, for an interrupt.
-            if let Some(status) = lock(&self.child).try_wait()? {
-                return Ok(status);
-            }
-            if began.elapsed() > GRACE {
-                kill(&self.child);
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
-    }
+/// Stops workers when the user asks for it, by Ctrl-C or by ending slapoc; the flag says that this happened. Once per
+/// process.
+pub fn stop_on_interrupt(workers: &[Worker]) -> Result<Arc<AtomicBool>> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let flag = interrupted.clone();
+    let children: Vec<Arc<Mutex<Child>>> = workers.iter().map(|worker| worker.child.clone()).collect();
+    let stop = move || {
+        flag.store(true, Ordering::SeqCst);
+        children.iter().for_each(|child| kill(child));
+    };
+    ctrlc::set_handler(stop).unexpected("watch for interrupts")?;
+    Ok(interrupted)
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        kill(&self.child);
+        self.kill();
         let _ = lock(&self.child).wait();
     }
 }
@@ -200,7 +231,6 @@ fn lock(child: &Mutex<Child>) -> std::sync::MutexGuard<'_, Child> {
     child.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Does nothing to a worker that has ended.
 fn kill(child: &Mutex<Child>) {
     let _ = lock(child).kill();
 }

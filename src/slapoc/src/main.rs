@@ -4,13 +4,16 @@
 //! for what it does, `failure` for how it exits.
 
 mod args;
+mod blame;
 mod commands;
 mod compare;
 mod failure;
 mod launch;
+mod launcher;
 mod load;
 mod output;
 mod prepare;
+mod ranks;
 mod render;
 mod report;
 mod sample;

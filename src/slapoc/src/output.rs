@@ -16,6 +16,8 @@ pub struct Output {
     quiet: bool,
     verbose: bool,
     progress: bool,
+    /// Whether another process of the run says everything.
+    mute: bool,
     /// What was shown since the last closing line.
     tally: RefCell<Tally>,
 }
@@ -43,8 +45,15 @@ impl Output {
             quiet: global.quiet,
             verbose: global.verbose,
             progress: terminal && !global.no_progress && !global.quiet && global.message_format != MessageFormat::Json,
+            mute: false,
             tally: RefCell::default(),
         }
+    }
+
+    /// For a process that is one rank of several: the first says what all have to say, failures aside.
+    pub fn muted(&self) -> Output {
+        let Output { format, color, verbose, .. } = *self;
+        Output { format, color, quiet: true, verbose, progress: false, mute: true, tally: RefCell::default() }
     }
 
     /// To be called before anything else is said.
@@ -71,6 +80,9 @@ impl Output {
 
     /// A result, with its line end.
     pub fn result(&self, text: &str) -> Result<()> {
+        if self.mute {
+            return Ok(());
+        }
         let mut stdout = io::stdout().lock();
         let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
         written.map_err(|e| match e.kind() {
@@ -104,6 +116,7 @@ impl Output {
     /// What was found in one schedule and its model.
     pub fn diagnostics(&self, files: &SourceMap, diagnostics: &[Diagnostic]) -> Result<()> {
         let style = self.style();
+        let diagnostics = if self.mute { &[] } else { diagnostics };
         for diagnostic in diagnostics.iter().filter(|d| !self.quiet || d.severity == Severity::Error) {
             match self.format {
                 MessageFormat::Human => say(&render::human::diagnostic(files, diagnostic, style)),

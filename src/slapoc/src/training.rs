@@ -10,7 +10,7 @@ use crate::render::counted;
 use crate::units::{bytes, grouped, seconds};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
-use slapo_program::{Event, MemoryReport};
+use slapo_program::{CollectiveCount, Event, MemoryReport};
 use slapo_syntax::Code;
 use std::fs::File;
 use std::io::Write;
@@ -87,7 +87,7 @@ struct Step<'a> {
 
 /// A loss that is no number is `null`.
 #[derive(Serialize)]
-struct Summary {
+struct Summary<'a> {
     steps: u64,
     /// In steps, without start and files.
     seconds: f64,
@@ -96,6 +96,8 @@ struct Summary {
     tokens_per_second: f64,
     predicted_memory: u64,
     measured_memory: u64,
+    /// Of rank 0 in one step.
+    collectives: &'a [CollectiveCount],
 }
 
 impl Plan {
@@ -180,7 +182,7 @@ impl<'a> Training<'a> {
                 self.bar.suspend(|| self.out.note(&text));
                 self.record("wrote", event)
             }
-            Event::Done { .. } | Event::Failed { .. } => Ok(()),
+            Event::Listening { .. } | Event::Done { .. } | Event::Failed { .. } => Ok(()),
         }
     }
 
@@ -190,8 +192,8 @@ impl<'a> Training<'a> {
         self.record("failed", event)
     }
 
-    /// The run is over; what it came to.
-    pub fn finish(mut self) -> Result<()> {
+    /// The run is over; what it came to. `last` is the last event.
+    pub fn finish(mut self, last: &Event) -> Result<()> {
         self.bar.finish_and_clear();
         let (totals, plan) = (self.totals, &self.plan);
         let rate = plan.tokens() * totals.steps as f64 / totals.seconds.max(1e-9);
@@ -203,6 +205,10 @@ impl<'a> Training<'a> {
             tokens_per_second: rate,
             predicted_memory: plan.predicted_memory,
             measured_memory: totals.peak,
+            collectives: match last {
+                Event::Done { collectives, .. } => collectives,
+                _ => &[],
+            },
         };
         let text = format!(
             "\n{} in {}, {} {}/s, loss {:.6} to {:.6}\npeak memory {} measured, {} predicted{}",
@@ -226,8 +232,9 @@ impl<'a> Training<'a> {
         self.bar.finish_and_clear();
     }
 
-    pub fn steps_done(&self) -> u64 {
-        self.totals.steps
+    /// `3 of 100 steps done`
+    pub fn done(&self) -> String {
+        format!("{} of {} done", self.totals.steps, counted(self.plan.steps as usize, "step"))
     }
 
     fn step_header(&self) -> String {

@@ -153,6 +153,9 @@ codes! {
     WorkerDied = "S0902", "a worker that died";
     NoWorker = "S0903", "a worker that is missing or of another version";
     RunFailed = "S0904", "a run that could not go on";
+    RankLost = "S0905", "a rank that is gone or does not answer";
+    RanksDiffer = "S0906", "ranks that are about to run different things";
+    LaunchVariables = "S0907", "a launch whose settings do not fit together";
     UnfitData = "S0910", "data that does not fit the model";
 
     // S10: model and data files

@@ -127,6 +127,9 @@ impl Mesh {
 /// Ranks beyond this are a slip.
 const LARGEST_WORLD: i64 = 1 << 24;
 
+/// Of more axes there are too many meshes to look at.
+const MOST_SUGGESTED: usize = 4;
+
 /// Evaluates the `mesh` item into the expander's mesh.
 pub fn mesh(expander: &mut Expander) {
     let hir = expander.hir;
@@ -216,9 +219,12 @@ fn whole_world(expander: &mut Expander, ranks: i64) {
     let diagnostic = match expander.hir.mesh {
         Some(span) => {
             let message = format!("the mesh has {ranks} ranks, but the world has {world}");
-            Diagnostic::error(Code::WorldSize, message)
-                .primary(span, format!("{ranks} ranks"))
-                .help("make one axis `auto`, or launch as many ranks as the mesh has")
+            let refusal = Diagnostic::error(Code::WorldSize, message).primary(span, format!("{ranks} ranks"));
+            let refusal = refusal.help(format!("launch {ranks} ranks, or make one axis `auto`"));
+            match nearest(&expander.mesh, world) {
+                meshes if meshes.is_empty() => refusal,
+                meshes => refusal.help(format!("or a mesh of {world} ranks: {}", meshes.join("; "))),
+            }
         }
         None => {
             let message = format!("the world has {world} ranks, but the schedule has no mesh to place them on");
@@ -226,4 +232,39 @@ fn whole_world(expander: &mut Expander, ranks: i64) {
         }
     };
     expander.report.push(diagnostic);
+}
+
+/// The meshes of `world` ranks that change the fewest axes, and those the least: at most three, as they are written.
+fn nearest(mesh: &Mesh, world: i64) -> Vec<String> {
+    if world > LARGEST_WORLD || mesh.axes.len() > MOST_SUGGESTED {
+        return Vec::new();
+    }
+    let sizes: Vec<i64> = mesh.axes.iter().map(|axis| axis.size.max(1)).collect();
+    let mut found = factorizations(world, sizes.len());
+    let changed = |other: &[i64]| sizes.iter().zip(other).filter(|(a, b)| a != b).count();
+    let ratio = |(a, b): (&i64, &i64)| *a.max(b) as f64 / *a.min(b) as f64;
+    let distance = |other: &[i64]| sizes.iter().zip(other).map(ratio).product::<f64>();
+    found.sort_by(|a, b| changed(a).cmp(&changed(b)).then(distance(a).total_cmp(&distance(b))));
+    found.truncate(3);
+    let shown = |sizes: &Vec<i64>| {
+        let axes = mesh.axes.iter().zip(sizes).map(|(axis, size)| format!("{} = {size}", axis.name));
+        format!("`{}`", axes.collect::<Vec<_>>().join(", "))
+    };
+    found.iter().map(shown).collect()
+}
+
+/// All ways to write a number as a product of so many factors, in order.
+fn factorizations(number: i64, factors: usize) -> Vec<Vec<i64>> {
+    if factors <= 1 {
+        return vec![vec![number; factors]];
+    }
+    let divisors = (1..=number).take_while(|d| d * d <= number).filter(|d| number % d == 0);
+    let mut divisors: Vec<i64> = divisors.flat_map(|d| [d, number / d]).collect();
+    divisors.sort_unstable();
+    divisors.dedup();
+    let with = |first: i64| {
+        let rest = factorizations(number / first, factors - 1);
+        rest.into_iter().map(move |rest| [vec![first], rest].concat())
+    };
+    divisors.into_iter().flat_map(with).collect()
 }

@@ -37,7 +37,7 @@ fn main() -> ExitCode {
     }
     match error.kind() {
         FailureKind::Input => ExitCode::from(2),
-        FailureKind::Run | FailureKind::Ranks => ExitCode::from(3),
+        FailureKind::Run | FailureKind::Ranks | FailureKind::Peer => ExitCode::from(3),
     }
 }
 

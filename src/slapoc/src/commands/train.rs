@@ -1,72 +1,125 @@
-//! `slapoc train`: compile, start a worker on it, and follow it to its end.
+//! `slapoc train`: compile, start a worker for each rank, and follow them to their end.
+//!
+//! All ranks of a mesh are started here (`--nproc`), or this process is one of them and a launcher started the others.
 
-use crate::args::{Compile, Train};
+use crate::args::{Binding, Compile, Source, Train};
+use crate::blame::{Started, blame};
 use crate::failure::{Context, Exit, Failure, Result};
-use crate::launch::{self, Ending, Worker};
+use crate::launch;
+use crate::launcher::{self, Place};
 use crate::load::{Ready, reason};
 use crate::output::Output;
 use crate::prepare::{Prepared, no_model, optimizer, options, prepare};
-use crate::render::counted;
+use crate::ranks::{End, Ranks, What};
 use crate::training::{Initial, Plan, Training};
-use slapo_core::compile::Compiled;
+use slapo_core::compile::{Compiled, program_of, programs};
 use slapo_core::memory::predict;
 use slapo_core::schedule::Mesh;
 use slapo_model::Model;
-use slapo_program::{Event, FailureKind, Init, Job, Program};
-use slapo_syntax::{Code, Diagnostic, ModelExcerpt};
+use slapo_program::{Init, Job, Peers, Program};
+use slapo_syntax::{Code, Diagnostic};
 use std::fs::File;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 pub fn run(args: &Train, out: &Output) -> Result<Exit> {
-    let (ready, compiled) = match prepare(&args.source, None, |loaded| options(&args.compile, loaded), out)? {
+    let place = launched(args)?;
+    let muted;
+    let out = match &place {
+        Some(place) if place.rank > 0 => {
+            muted = out.muted();
+            &muted
+        }
+        _ => out,
+    };
+    let world = place.as_ref().map(|place| place.world).or(args.nproc);
+    let source = with_world(&args.source, world)?;
+    let (ready, compiled) = match prepare(&source, None, |loaded| options(&args.compile, loaded), out)? {
         Prepared::Stopped(exit) => return Ok(exit),
         Prepared::WithoutModel(loaded) => return Err(no_model(&loaded)),
         Prepared::Compiled(ready, compiled) => (ready, compiled),
     };
-    if let Some(refusal) = more_than_one_rank(&ready.loaded.checked.mesh) {
+    if let Some(refusal) = more_than_one_rank(&ready.loaded.checked.mesh, world.is_some() || args.simulate) {
         out.diagnostics(&ready.loaded.files, &[refusal])?;
         return Ok(Exit::NotDone);
     }
     out.close(None);
     data_exists(&args.data)?;
-    args.save.iter().chain(&args.dump_gradients).try_for_each(|path| can_be_written(path))?;
+    let writes = place.as_ref().is_none_or(|place| place.rank == 0);
+    args.save.iter().chain(&args.dump_gradients).filter(|_| writes).try_for_each(|path| can_be_written(path))?;
     let worker = launch::find()?;
     ready.tell_defaults(out);
     out.detail(&format!("worker {} ({})", worker.path.display(), worker.by));
-    let mut training = Training::new(out, plan(args, &ready, &compiled), args.log.as_deref())?;
-    let job = job(args, &ready, compiled.program)?;
-    let mut worker = Worker::start(&worker.path)?;
-    let interrupted = worker.stop_on_interrupt()?;
-    worker.give(&job)?;
-    let mut ended = None;
-    while let Some(event) = worker.next()? {
-        match event {
-            Event::Failed { .. } | Event::Done { .. } => ended = Some(event),
-            event => training.event(&event)?,
-        }
+    let log = args.log.as_deref().filter(|_| writes);
+    let mut training = Training::new(out, plan(args, &ready, &compiled), log)?;
+    let started = Started {
+        first: place.as_ref().map_or(0, |place| place.rank),
+        count: if place.is_some() { 1 } else { args.nproc.unwrap_or(1) },
+        world: world.unwrap_or(1),
+    };
+    let jobs = jobs(args, &ready, &compiled, &started, place.as_ref())?;
+    let ranks = Ranks::start(&worker.path, jobs.len())?;
+    let interrupted = ranks.stop_on_interrupt()?;
+    let end = ranks.follow(jobs, &mut |event| training.event(event))?;
+    if interrupted.load(Ordering::SeqCst) && !matches!(end, End::Done(_)) {
+        return Err(stopped(&training, &started));
     }
-    let (ending, said) = worker.finish()?;
-    if interrupted.load(Ordering::SeqCst) && !matches!(ended, Some(Event::Done { .. })) {
-        return Err(stopped(&training, args.steps));
-    }
-    match ended {
-        Some(Event::Done { .. }) => training.finish().map(|()| Exit::Done),
-        Some(event) => {
-            training.failed(&event)?;
-            Err(failure(&event, &ready.archive.model, &said))
+    match end {
+        End::Done(last) => training.finish(&last).map(|()| Exit::Done),
+        End::Failed(cause) => {
+            if let What::Told(event) | What::Silent(event) = &cause.what {
+                training.failed(event)?;
+            }
+            training.clear();
+            let mut failure = blame(&cause, &started, &training.done(), &ready.archive.model);
+            if started.first > 0 && failure.code == Some(Code::RanksDiffer) {
+                // Rank 0 tells.
+                failure.message.clear();
+            }
+            Err(failure)
         }
-        None => Err(died(&training, ending, &said, args.steps)),
     }
 }
 
-/// A mesh of several ranks can be checked and applied, not yet trained.
-fn more_than_one_rank(mesh: &Mesh) -> Option<Diagnostic> {
+/// What a launcher made of this process.
+fn launched(args: &Train) -> Result<Option<Place>> {
+    if args.simulate {
+        return Ok(None);
+    }
+    let place = launcher::place(|name| std::env::var(name).ok())?;
+    match (place, args.nproc) {
+        (Some(place), Some(_)) if place.may_be_script() => Ok(None),
+        (Some(Place { by, rank, world, .. }), Some(nproc)) => {
+            let message = format!("`--nproc {nproc}` starts all ranks, and by `{by}` this is rank {rank} of {world}");
+            Err(Failure::not_done(Code::LaunchVariables, message)
+                .help("under a launcher leave `--nproc` out; without one, unset its variables"))
+        }
+        (place, _) => Ok(place),
+    }
+}
+
+/// The number of ranks that are started is the world.
+fn with_world(source: &Source, world: Option<u32>) -> Result<Source> {
+    let world = world.map(i64::from);
+    match (world, source.binding.world) {
+        (Some(started), Some(given)) if started != given => {
+            Err(Failure::usage(format!("`--world {given}` and {started} ranks: leave `--world` out")))
+        }
+        (started, given) => {
+            Ok(Source { binding: Binding { world: started.or(given), ..source.binding.clone() }, ..source.clone() })
+        }
+    }
+}
+
+/// Nobody starts many processes without saying so.
+fn more_than_one_rank(mesh: &Mesh, is_said: bool) -> Option<Diagnostic> {
     let ranks = mesh.world();
-    let axis = mesh.axes.iter().find(|axis| axis.size != 1)?;
-    let message = format!("the mesh has {ranks} ranks, and this version trains on one");
+    let axis = mesh.axes.iter().find(|axis| axis.size != 1).filter(|_| !is_said)?;
+    let message = format!("the mesh has {ranks} ranks, and nothing says who starts them");
     let here = format!("`{}` has {} ranks", axis.name, axis.size);
-    let help = "make every axis 1, or `auto` without `--world`";
+    let help =
+        format!("`slapoc train --nproc {ranks}` starts all on this machine; torchrun, srun and mpirun start them, too");
     Some(Diagnostic::error(Code::WorldSize, message).primary(axis.span, here).help(help))
 }
 
@@ -153,6 +206,60 @@ fn initial_values(program: &Program, model: &Model) -> Vec<Initial> {
     found
 }
 
+/// One job for each worker that is started here.
+fn jobs(
+    args: &Train,
+    ready: &Ready,
+    compiled: &Compiled,
+    started: &Started,
+    place: Option<&Place>,
+) -> Result<Vec<Job>> {
+    let (model, effects) = (&ready.archive.model, &ready.loaded.checked.effects);
+    let options = options(&args.compile, &ready.loaded);
+    let faulty =
+        |faults| Failure::usage(format!("the schedule checks, but does not compile for its ranks: {faults:?}"));
+    if args.simulate {
+        let mut ranks = programs(model, compiled, effects, &options).map_err(faulty)?.into_iter();
+        let first = ranks.next().unwrap_or_else(|| compiled.program.clone());
+        return Ok(vec![Job { simulated: ranks.collect(), ..job(args, ready, first)? }]);
+    }
+    if started.world == 1 {
+        return Ok(vec![job(args, ready, compiled.program.clone())?]);
+    }
+    let local = place.map_or(Some(started.count), |place| place.local);
+    (started.first..started.first + started.count)
+        .map(|rank| {
+            let program = program_of(model, compiled, effects, &options, i64::from(rank)).map_err(faulty)?;
+            let job = job(args, ready, program)?;
+            let threads = job.threads.or_else(|| share_of_cores(local?));
+            Ok(Job { threads, peers: Some(peers(args, rank, started.world, place)), ..job })
+        })
+        .collect()
+}
+
+/// Where a rank meets the others: where the launcher says, or at a port that rank 0 finds free.
+fn peers(args: &Train, rank: u32, world: u32, place: Option<&Place>) -> Peers {
+    Peers {
+        rank,
+        world,
+        host: place.map_or("127.0.0.1", |place| &place.host).to_owned(),
+        port: place.map_or(0, |place| place.port),
+        serve: place.is_none_or(|place| place.serve),
+        prefix: place.map_or("slapo", |place| &place.prefix).to_owned(),
+        timeout: args.timeout,
+        self_test: args.self_test,
+    }
+}
+
+/// Threads of one of several ranks on this machine; none where the environment says how many.
+fn share_of_cores(ranks: u32) -> Option<u32> {
+    if std::env::var_os("OMP_NUM_THREADS").is_some() {
+        return None;
+    }
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    u32::try_from(cores).ok().map(|cores| (cores / ranks.max(1)).max(1))
+}
+
 fn job(args: &Train, ready: &Ready, program: Program) -> Result<Job> {
     let absolute = |path: &Path| -> Result<PathBuf> {
         std::path::absolute(path).map_err(|e| reason(&e)).unexpected(format!("find `{}`", path.display()))
@@ -161,6 +268,7 @@ fn job(args: &Train, ready: &Ready, program: Program) -> Result<Job> {
     Ok(Job {
         program,
         simulated: Vec::new(),
+        peers: None,
         archive: Some(absolute(&ready.archive.path)?),
         data: absolute(&args.data)?,
         steps: args.steps,
@@ -173,86 +281,8 @@ fn job(args: &Train, ready: &Ready, program: Program) -> Result<Job> {
     })
 }
 
-fn done(training: &Training, steps: u64) -> String {
-    format!("{} of {} done", training.steps_done(), counted(steps as usize, "step"))
-}
-
-fn stopped(training: &Training, steps: u64) -> Box<Failure> {
+fn stopped(training: &Training, started: &Started) -> Box<Failure> {
     training.clear();
-    Failure::new(Exit::Interrupted, format!("interrupted: the worker is stopped, {}", done(training, steps)))
-}
-
-/// Where the worker's message decides what kind of mistake it is.
-const SAID: [(&str, Code); 3] = [
-    ("cannot write ", Code::UnwritableFile),
-    ("cannot read ", Code::UnreadableData),
-    ("cannot run the job ", Code::NoWorker),
-];
-
-/// The worker's own account, with the model's line where it is known.
-pub(super) fn failure(event: &Event, model: &Model, said: &[String]) -> Box<Failure> {
-    let Event::Failed { kind, message, function, instruction, operator, shapes, module, source } = event else {
-        return Failure::worker(Code::RunFailed, "the worker failed");
-    };
-    let message = without_error_number(message);
-    let code = SAID.iter().find(|(start, _)| message.starts_with(start)).map(|(_, code)| *code);
-    let mut failure = match (kind, operator) {
-        (FailureKind::Input, _) => Failure::not_done(code.unwrap_or(Code::UnfitData), message),
-        (FailureKind::Run | FailureKind::Ranks, Some(operator)) => {
-            let message = format!("`{operator}` failed: {}", message.trim_end_matches('.'));
-            Failure::worker(Code::OperatorFailed, message)
-        }
-        (FailureKind::Run | FailureKind::Ranks, None) => Failure::worker(code.unwrap_or(Code::RunFailed), message),
-    };
-    if failure.code == Some(Code::NoWorker) {
-        failure = failure.help(launch::ONE_VERSION);
-    }
-    if !shapes.is_empty() {
-        failure = failure.note(format!("its tensors are {}", shapes.join(", ")));
-    }
-    if let Some(function) = function {
-        let number = instruction.map(|n| format!("instruction {n} of ")).unwrap_or_default();
-        failure = failure.note(format!("in {number}`{function}`"));
-    }
-    if let Some(module) = module.as_ref().filter(|module| !module.is_empty()) {
-        failure = failure.note(format!("in module `{module}`"));
-    }
-    failure.excerpt = source.as_deref().and_then(|place| excerpt(model, place));
-    match kind {
-        FailureKind::Input => failure,
-        FailureKind::Run | FailureKind::Ranks => with_last_words(failure, said),
-    }
-}
-
-/// `No space left on device (os error 28)` without its number.
-fn without_error_number(message: &str) -> String {
-    let Some(start) = message.find(" (os error ") else { return message.to_owned() };
-    let end = message[start..].find(')').map_or(message.len(), |at| start + at + 1);
-    format!("{}{}", &message[..start], &message[end..])
-}
-
-/// The line at `file:line` as the archive carries it.
-fn excerpt(model: &Model, place: &str) -> Option<ModelExcerpt> {
-    let (file, line) = place.rsplit_once(':')?;
-    let line: u32 = line.parse().ok()?;
-    let known = model.sources.iter().find(|source| source.file == file && source.line == line);
-    let source = known.map(|source| source.text.clone()).unwrap_or_default();
-    Some(ModelExcerpt { file: file.to_owned(), line, source, label: String::new() })
-}
-
-fn died(training: &Training, ending: Ending, said: &[String], steps: u64) -> Box<Failure> {
-    training.clear();
-    let failure = Failure::worker(Code::WorkerDied, format!("the worker {ending}, {}", done(training, steps)));
-    let failure = with_last_words(failure, said);
-    match ending.hint() {
-        Some(hint) => failure.help(hint),
-        None => failure,
-    }
-}
-
-fn with_last_words(failure: Box<Failure>, said: &[String]) -> Box<Failure> {
-    if said.is_empty() {
-        return failure;
-    }
-    failure.note(format!("the worker's last words:\n{}", said.join("\n")))
+    let workers = if started.count == 1 { "the worker is" } else { "the workers are" };
+    Failure::new(Exit::Interrupted, format!("interrupted: {workers} stopped, {}", training.done()))
 }

@@ -3,8 +3,8 @@
 //! Every run has one thread and sums in rank order, so that its bits depend on its programs and batches alone. Read
 //! [`Bench`] first.
 
-use super::super::train::failure;
 use crate::args::Verify;
+use crate::blame::failure;
 use crate::compare::Tensors;
 use crate::failure::{Context, Failure, Result};
 use crate::launch::{self, Worker};
@@ -100,6 +100,7 @@ impl<'r> Bench<'r> {
         Ok(Job {
             program,
             simulated: programs.collect(),
+            peers: None,
             archive: Some(absolute(&self.ready.archive.path)?),
             data: self.data.clone(),
             steps: 0,
