@@ -153,6 +153,20 @@ fn a_rank_that_does_not_answer_is_found_out() {
 }
 
 #[test]
+fn a_stopped_rank_is_seen_long_before_its_time_is_over() {
+    let (child, mut lines) = running(&arguments(TP, &[&LONG[..], &["--nproc", "2"]].concat()));
+    let workers = children(child.id());
+    signal("-STOP", workers[1]);
+    let began = Instant::now();
+    let _ = lines.read_to_string(&mut String::new());
+    let (code, stderr) = end(child);
+    assert!(began.elapsed() < Duration::from_secs(10));
+    assert_eq!(code, Some(3), "{stderr}");
+    one_error(&stderr, &["error[S0905]: rank 1 does not answer", "its process is stopped"]);
+    gone(&workers);
+}
+
+#[test]
 fn an_interrupt_stops_all_workers() {
     let (child, mut lines) = running(&arguments(TP, &[&LONG[..], &["--nproc", "2"]].concat()));
     let workers = children(child.id());

@@ -41,6 +41,11 @@ pub fn blame(cause: &Cause, started: &Started, done: &str, model: &Model) -> Box
                 None => failure,
             }
         }
+        What::Stopped => {
+            let message = format!("{ranks} does not answer, {done}");
+            Failure::worker(Code::RankLost, message)
+                .note("its process is stopped, as `kill -STOP` does, and all wait for it")
+        }
         What::Silent(witness) => {
             let answers = if cause.ranks.len() == 1 { "does" } else { "do" };
             let message = format!("{ranks} {answers} not answer, {done}");

@@ -181,6 +181,12 @@ impl Worker {
         self.said.take().and_then(|thread| thread.join().ok()).unwrap_or_default().into()
     }
 
+    /// Whether somebody has stopped the process, as `kill -STOP` does; what a debugger does to it is no stop.
+    pub fn is_stopped(&self) -> bool {
+        let status = std::fs::read_to_string(format!("/proc/{}/stat", lock(&self.child).id()));
+        status.is_ok_and(|text| text.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T')))
+    }
+
     /// Does nothing to a worker that has ended.
     pub fn kill(&self) {
         kill(&self.child);

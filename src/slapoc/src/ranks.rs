@@ -10,7 +10,7 @@ use slapo_program::{Event, FailureKind, Job};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,8 +21,14 @@ const AFTER_LOSS: Duration = Duration::from_secs(3);
 /// How long the others may take to end after the first rank here is done.
 const AFTER_END: Duration = Duration::from_secs(5);
 
+/// How often, where nothing is heard, ranks are looked at for having been stopped, and how often in a row one may be.
+const LOOK: Duration = Duration::from_millis(500);
+const STOPPED_LOOKS: u32 = 15;
+
 pub struct Ranks {
     workers: Vec<Worker>,
+    /// How often each was seen stopped, up to now.
+    stopped: Vec<u32>,
     heard: Receiver<(usize, Heard)>,
 }
 
@@ -31,6 +37,8 @@ enum Heard {
     Event(Event),
     /// Its output is closed.
     End,
+    /// Nothing: its process is stopped.
+    Stopped,
     /// It said something that is no event.
     Nonsense(Box<Failure>),
 }
@@ -55,6 +63,8 @@ pub enum What {
     /// In a worker's own words: a failure.
     Told(Event),
     Died(Ending),
+    /// Its process is stopped, and all wait for it.
+    Stopped,
     /// Nothing was heard of it while others lost it, of whom one says so.
     Silent(Event),
 }
@@ -89,7 +99,7 @@ impl Ranks {
                 thread::spawn(move || listen(rank, events, &sender));
             }
         }
-        Ok(Ranks { workers, heard })
+        Ok(Ranks { workers, stopped: vec![0; count], heard })
     }
 
     /// Stops them when the user asks for it; see [`launch::stop_on_interrupt`].
@@ -136,6 +146,10 @@ impl Ranks {
                         reports.push(Report { rank, what: What::Died(ending) });
                     }
                 }
+                Heard::Stopped => {
+                    told[rank] = true;
+                    reports.push(Report { rank, what: What::Stopped });
+                }
                 Heard::Nonsense(failure) => return Err(failure),
             }
             if done.is_none() && !reports.is_empty() {
@@ -151,9 +165,29 @@ impl Ranks {
         }
     }
 
-    fn next(&self, deadline: Option<Instant>) -> Option<(usize, Heard)> {
-        let Some(deadline) = deadline else { return self.heard.recv().ok() };
-        self.heard.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok()
+    /// What comes next; nothing where all are gone or it is too late.
+    fn next(&mut self, deadline: Option<Instant>) -> Option<(usize, Heard)> {
+        loop {
+            let left = deadline.map_or(LOOK, |deadline| deadline.saturating_duration_since(Instant::now()));
+            match self.heard.recv_timeout(left.min(LOOK)) {
+                Ok(heard) => return Some(heard),
+                Err(RecvTimeoutError::Disconnected) => return None,
+                Err(RecvTimeoutError::Timeout) if left <= LOOK && deadline.is_some() => return None,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if let Some(rank) = self.stopped() {
+                return Some((rank, Heard::Stopped));
+            }
+        }
+    }
+
+    /// The rank that has been stopped for too long by now. A lone rank keeps nobody waiting.
+    fn stopped(&mut self) -> Option<usize> {
+        for (worker, looks) in self.workers.iter().zip(&mut self.stopped) {
+            *looks = if worker.is_stopped() { *looks + 1 } else { 0 };
+        }
+        let several = self.workers.len() > 1;
+        self.stopped.iter().position(|looks| several && *looks == STOPPED_LOOKS)
     }
 
     /// The first failure that is a rank's own; else what is silent; else the first loss.
