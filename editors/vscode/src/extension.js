@@ -4,13 +4,15 @@
 'use strict';
 
 const vscode = require('vscode');
-const { LanguageClient, Trace } = require('vscode-languageclient/node');
+const { LanguageClient } = require('vscode-languageclient/node');
 const { probe } = require('./server');
 
 let client;
 let output;
+// Starts and stops come one after the other, however fast settings change.
+let work = Promise.resolve();
 
-async function activate(context) {
+function activate(context) {
   output = vscode.window.createOutputChannel('Slapo');
   context.subscriptions.push(
     output,
@@ -21,7 +23,17 @@ async function activate(context) {
       }
     }),
   );
-  await start();
+  return restart();
+}
+
+function deactivate() {
+  work = work.then(stop);
+  return work;
+}
+
+function restart() {
+  work = work.then(stop).then(start);
+  return work;
 }
 
 async function start() {
@@ -32,41 +44,34 @@ async function start() {
   const path = settings.get('server.path');
   const fault = await probe(path);
   if (fault) {
-    await report(fault);
+    report(fault);
     return;
   }
-  client = new LanguageClient(
-    'slapo',
-    'Slapo',
-    { command: path, args: ['lsp'] },
-    { documentSelector: [{ language: 'slapo' }], outputChannel: output },
-  );
+  const server = { command: path, args: ['lsp'] };
+  const starting = new LanguageClient('slapo', 'Slapo', server, {
+    documentSelector: [{ language: 'slapo' }],
+    outputChannel: output,
+  });
   try {
-    await client.start();
-    await client.setTrace(Trace.fromString(settings.get('trace.server')));
+    await starting.start();
+    client = starting;
   } catch (error) {
-    client = undefined;
-    await report({ message: `\`${path} lsp\` did not start: ${error.message}`, help: 'The output of Slapo has more.' });
+    report({ message: `\`${path} lsp\` did not start: ${error.message}`, help: 'The output of Slapo has more.' });
   }
 }
 
-async function restart() {
-  await deactivate();
-  await start();
-}
-
-async function deactivate() {
+async function stop() {
   const running = client;
   client = undefined;
-  await running?.stop();
+  // A server that has crashed cannot be stopped, which is no reason not to start another.
+  await running?.stop().catch(error => output.appendLine(`the server did not stop: ${error.message}`));
 }
 
-// Not awaited by the caller's work: the message stays until it is dismissed.
-async function report(fault) {
-  output.appendLine(`${fault.message}\n${fault.help}`);
+// The message stays until it is dismissed; nothing waits for that.
+function report(fault) {
+  output.appendLine(`${fault.message}. ${fault.help}`);
   const settings = 'Open Settings';
-  const chosen = vscode.window.showWarningMessage(`${fault.message}. ${fault.help}`, settings);
-  chosen.then(answer => {
+  vscode.window.showWarningMessage(`${fault.message}. ${fault.help}`, settings).then(answer => {
     if (answer === settings) {
       vscode.commands.executeCommand('workbench.action.openSettings', 'slapo.server');
     }

@@ -3,19 +3,9 @@
 'use strict';
 
 const assert = require('node:assert');
-const fs = require('node:fs');
-const os = require('node:os');
-const path = require('node:path');
 const { test } = require('node:test');
 const { probe } = require('../src/server');
-
-/** A program that ends as told. */
-function program(status, mode = 0o755) {
-  const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'slapo-'));
-  const file = path.join(folder, 'slapoc');
-  fs.writeFileSync(file, `#!/bin/sh\ntest "$1 $2" = "lsp --help" || exit 9\nexit ${status}\n`, { mode });
-  return file;
-}
+const { program } = require('./program');
 
 test('a server is taken without a word', async () => {
   assert.strictEqual(await probe(program(0)), undefined);

@@ -20,11 +20,16 @@ struct Command {
     run: fn(&[String]) -> Result<ExitCode>,
 }
 
-const COMMANDS: [Command; 5] = [
+const COMMANDS: [Command; 6] = [
     Command { name: "setup", does: "find or download libtorch", run: setup },
     Command { name: "demo", does: "build everything and train the example", run: demo },
     Command { name: "test", does: "all checks, as CI runs them", run: test },
     Command { name: "bench", does: "measurements", run: bench },
+    Command {
+        name: "editors",
+        does: "the checks of the VS Code extension and of the files for Vim",
+        run: test_editors,
+    },
     Command { name: "codegen", does: "write the word lists of the editors' grammars", run: codegen },
 ];
 
@@ -112,6 +117,11 @@ fn test(_: &[String]) -> Result<ExitCode> {
     let all = ["test", "--workspace", FEATURES, "--no-fail-fast"];
     stages.run("test", || stage::count_tests(&mut with_worker(&all)))?;
     stages.finish();
+    Ok(ExitCode::SUCCESS)
+}
+
+fn test_editors(_: &[String]) -> Result<ExitCode> {
+    editors::test()?;
     Ok(ExitCode::SUCCESS)
 }
 
