@@ -4,6 +4,7 @@
 //! nothing of what the crates do. Read [`COMMANDS`] first.
 
 mod bench;
+mod editors;
 mod libtorch;
 mod stage;
 
@@ -19,11 +20,17 @@ struct Command {
     run: fn(&[String]) -> Result<ExitCode>,
 }
 
-const COMMANDS: [Command; 4] = [
+const COMMANDS: [Command; 6] = [
     Command { name: "setup", does: "find or download libtorch", run: setup },
     Command { name: "demo", does: "build everything and train the example", run: demo },
     Command { name: "test", does: "all checks, as CI runs them", run: test },
     Command { name: "bench", does: "measurements", run: bench },
+    Command {
+        name: "editors",
+        does: "the checks of the VS Code extension and of the files for Vim",
+        run: test_editors,
+    },
+    Command { name: "codegen", does: "write the word lists of the editors' grammars", run: codegen },
 ];
 
 /// What `demo` runs with `slapoc`, from the root of the repository.
@@ -106,9 +113,20 @@ fn test(_: &[String]) -> Result<ExitCode> {
     ] {
         stages.run(name, || stage::succeed(&mut with_worker(arguments)))?;
     }
+    stages.run("editors", editors::test)?;
     let all = ["test", "--workspace", FEATURES, "--no-fail-fast"];
     stages.run("test", || stage::count_tests(&mut with_worker(&all)))?;
     stages.finish();
+    Ok(ExitCode::SUCCESS)
+}
+
+fn test_editors(_: &[String]) -> Result<ExitCode> {
+    editors::test()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn codegen(_: &[String]) -> Result<ExitCode> {
+    stage::succeed(&mut stage::bare_cargo(&["run", "--quiet", "--package", "slapo-editors"]))?;
     Ok(ExitCode::SUCCESS)
 }
 

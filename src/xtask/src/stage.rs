@@ -54,7 +54,8 @@ pub fn cargo(libtorch: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-fn bare_cargo(arguments: &[&str]) -> Command {
+/// `cargo` in the root, for what needs no libtorch.
+pub fn bare_cargo(arguments: &[&str]) -> Command {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.args(arguments).current_dir(root());

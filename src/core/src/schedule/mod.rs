@@ -23,6 +23,7 @@ mod steps;
 mod types;
 mod value;
 
+pub use builtins::{Function, Query, WORDS, Word};
 pub use faults::{bind_diagnostic, fault_diagnostic, fault_diagnostics, import_diagnostic};
 pub use mesh::{Axis, Mesh};
 pub use number::{ArithmeticError, Number};
@@ -32,7 +33,7 @@ pub(crate) use roles::roles;
 pub use select::Place;
 pub(crate) use select::{dimension, dimensions};
 pub use steps::{Argument, Chain, Frame, FrameKind, Site, Step, Target, to_json};
-pub use types::{Kind, Want};
+pub use types::{Kind, Want, WordKind};
 
 use crate::compile::Effects;
 use expand::Expander;

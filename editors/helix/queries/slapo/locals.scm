@@ -1,0 +1,20 @@
+[(schedule_item) (pattern_item) (for_stmt) (block)] @local.scope
+
+(param name: (identifier) @local.definition.variable.parameter)
+(let_stmt name: (identifier) @local.definition.variable)
+(for_stmt name: (identifier) @local.definition.variable)
+(knob_item name: (identifier) @local.definition.variable)
+(mesh_item (entries (entry name: (identifier) @local.definition.variable)))
+
+(_ receiver: (identifier) @local.reference)
+(_ value: (identifier) @local.reference)
+(_ left: (identifier) @local.reference)
+(_ right: (identifier) @local.reference)
+(_ operand: (identifier) @local.reference)
+(_ condition: (identifier) @local.reference)
+(_ domain: (identifier) @local.reference)
+(_ index: (identifier) @local.reference)
+(_ start: (identifier) @local.reference)
+(_ end: (identifier) @local.reference)
+(list_expr (identifier) @local.reference)
+(paren_expr (identifier) @local.reference)

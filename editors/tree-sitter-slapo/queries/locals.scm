@@ -1,0 +1,20 @@
+[(schedule_item) (pattern_item) (for_stmt) (block)] @local.scope
+
+(param name: (identifier) @local.definition)
+(let_stmt name: (identifier) @local.definition)
+(for_stmt name: (identifier) @local.definition)
+(knob_item name: (identifier) @local.definition)
+(mesh_item (entries (entry name: (identifier) @local.definition)))
+
+(_ receiver: (identifier) @local.reference)
+(_ value: (identifier) @local.reference)
+(_ left: (identifier) @local.reference)
+(_ right: (identifier) @local.reference)
+(_ operand: (identifier) @local.reference)
+(_ condition: (identifier) @local.reference)
+(_ domain: (identifier) @local.reference)
+(_ index: (identifier) @local.reference)
+(_ start: (identifier) @local.reference)
+(_ end: (identifier) @local.reference)
+(list_expr (identifier) @local.reference)
+(paren_expr (identifier) @local.reference)
