@@ -180,8 +180,10 @@ pub fn leads_to(fault: &Fault, mutant: &Mutant, model: &Model) -> bool {
     let Fault::Layout(fault) = fault else { return false };
     let LayoutFault { problem, origin, steps, .. } = &**fault;
     let (place, step) = match problem {
-        LayoutProblem::Operator { at, .. } | LayoutProblem::Nesting { at, .. } => (Some(at), None),
-        LayoutProblem::Sync { at, step, .. } => (Some(at), Some(*step)),
+        LayoutProblem::Operator { at, .. } | LayoutProblem::Nesting { at, .. } | LayoutProblem::Cut { at, .. } => {
+            (Some(at), None)
+        }
+        LayoutProblem::Sync { at, step, .. } | LayoutProblem::SyncUneven { at, step, .. } => (Some(at), Some(*step)),
         LayoutProblem::NoValue { step, .. } => (None, Some(*step)),
         LayoutProblem::Uneven { .. } | LayoutProblem::Loss { .. } | LayoutProblem::Gradient { .. } => (None, None),
     };
