@@ -194,7 +194,10 @@ pub fn leads_to(fault: &Fault, mutant: &Mutant, model: &Model) -> bool {
     let path = model.module(mutant.module).path.as_str();
     // What is missing shows where its value meets another: in the module, or elsewhere in the block.
     let there = |module: &str| module == path || (!block(path).is_empty() && block(module) == block(path));
-    steps.iter().copied().chain(step).any(|s| s == mutant.step)
+    // A sync of the module that finds nothing to do is a lead as well.
+    let syncs = mutant.effects.syncs.iter().filter(|sync| module_of(model, sync.at) == mutant.module);
+    let leads: Vec<u32> = syncs.map(|sync| sync.step).chain([mutant.step]).collect();
+    steps.iter().copied().chain(step).any(|s| leads.contains(&s))
         || place.into_iter().chain(origin).any(|place| there(&place.module))
         || own == Some(mutant.module)
 }
