@@ -54,7 +54,9 @@ impl Mutants<'_> {
         let right = self.right.syncs[at].clone();
         let module = module_of(self.model, right.at);
         let name = format!("{} of {}", right.sync, point(self.model, right.at));
-        self.push(format!("without {name}"), right.step, module, |e| drop(e.syncs.remove(at)));
+        self.push(format!("without {name}"), right.step, module, |e| {
+            e.syncs.remove(at);
+        });
         self.push(format!("twice {name}"), right.step, module, |e| e.syncs.push(right.clone()));
         if let Some(turned) = turned(right.at) {
             let what = format!("{name} at {}", point(self.model, turned));
@@ -85,7 +87,9 @@ impl Mutants<'_> {
         let parameter = self.model.parameter(right.parameter);
         let module = parameter.module;
         let name = format!("shard {} of {}", right.dim, parameter.names[0]);
-        self.push(format!("without {name}"), right.step, module, |e| drop(e.shards.remove(at)));
+        self.push(format!("without {name}"), right.step, module, |e| {
+            e.shards.remove(at);
+        });
         for dim in (0..parameter.shape.len()).filter(|dim| *dim != right.dim) {
             self.push(format!("{name}: dimension {dim}"), right.step, module, |e| e.shards[at].dim = dim);
         }
