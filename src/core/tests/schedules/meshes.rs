@@ -45,13 +45,14 @@ fn every_example_on_every_mesh() {
 }
 
 /// Of the tiny models, all of which have four heads.
-const SCHEDULES: [(&str, &str); 8] = [
+const SCHEDULES: [(&str, &str); 9] = [
     (
         "gpt2-odd",
         "for b in m.transformer.h { column(b.attn.c_attn, over: tp, groups: 3); row(b.attn.c_proj, over: tp) }",
     ),
     ("gpt2-odd", "for b in m.transformer.h { column(b.mlp.c_fc, over: tp); row(b.mlp.c_proj, over: tp) }"),
     ("gpt2-odd", "column_gathered(m.transformer.h[0].mlp.c_fc, over: tp)"),
+    ("gpt2-odd", "vocab(m.transformer.wte, over: tp); m.lm_head.input().grad().sync(all_reduce, over: tp)"),
     ("gpt2-odd", "checkpoint_ratio(m.transformer.h, ratio: 0.5)"),
     ("gpt2-odd", "checkpoint_every(m.transformer.h, n: 2)"),
     (
@@ -68,11 +69,12 @@ const SCHEDULES: [(&str, &str); 8] = [
 #[test]
 fn std_schedules_on_every_mesh() {
     for (i, (model, body)) in SCHEDULES.into_iter().enumerate() {
-        // What `tp` must divide: heads, inner features (80 of GPT-2, 96 of OPT), nothing.
-        let divided = [4, 80, 80, 840, 840, 4, 4, 96][i];
+        // What `tp` must divide: heads, inner features (80 of GPT-2, 96 of OPT), nothing: a vocabulary
+        // need not be even.
+        let divided = [4, 80, 80, 840, 840, 840, 4, 4, 96][i];
         for (dp, tp) in (1..=8).map(|tp| (1, tp)).chain((2..=8).map(|dp| (dp, 1))).chain([(3, 2), (5, 4), (7, 2)]) {
             // A batch that every number of ranks divides.
-            let head = "use std.parallel.{column, row, column_gathered}\nuse std.memory.{checkpoint_ratio, checkpoint_every}\n";
+            let head = "use std.parallel.{column, row, column_gathered, vocab}\nuse std.memory.{checkpoint_ratio, checkpoint_every}\n";
             let sizes =
                 format!("model \"{model}.pt2\"\ninput {{ batch = 840, seq = 7 }}\nmesh {{ dp = {dp}, tp = {tp} }}\n");
             let body = body.replace("; ", "\n");

@@ -69,7 +69,7 @@ impl Case {
 
     /// The body of `main` over a model `m` on a mesh.
     pub fn on(archive: &str, mesh: &str, body: &str) -> Case {
-        let head = "use std.parallel.{column, row, column_gathered}\ninput { batch = 4, seq = 6 }\n";
+        let head = "use std.parallel.{column, row, column_gathered, vocab}\ninput { batch = 4, seq = 6 }\n";
         let mesh = if mesh.is_empty() { String::new() } else { format!("mesh {{ {mesh} }}\n") };
         Case::of(archive, &format!("{head}{mesh}schedule main(m: Module) {{\n{body}\n}}\n"))
     }

@@ -54,7 +54,9 @@ impl Mutants<'_> {
         let right = self.right.syncs[at].clone();
         let module = module_of(self.model, right.at);
         let name = format!("{} of {}", right.sync, point(self.model, right.at));
-        self.push(format!("without {name}"), right.step, module, |e| drop(e.syncs.remove(at)));
+        self.push(format!("without {name}"), right.step, module, |e| {
+            e.syncs.remove(at);
+        });
         self.push(format!("twice {name}"), right.step, module, |e| e.syncs.push(right.clone()));
         if let Some(turned) = turned(right.at) {
             let what = format!("{name} at {}", point(self.model, turned));
@@ -85,7 +87,9 @@ impl Mutants<'_> {
         let parameter = self.model.parameter(right.parameter);
         let module = parameter.module;
         let name = format!("shard {} of {}", right.dim, parameter.names[0]);
-        self.push(format!("without {name}"), right.step, module, |e| drop(e.shards.remove(at)));
+        self.push(format!("without {name}"), right.step, module, |e| {
+            e.shards.remove(at);
+        });
         for dim in (0..parameter.shape.len()).filter(|dim| *dim != right.dim) {
             self.push(format!("{name}: dimension {dim}"), right.step, module, |e| e.shards[at].dim = dim);
         }
@@ -196,7 +200,10 @@ pub fn leads_to(fault: &Fault, mutant: &Mutant, model: &Model) -> bool {
     let path = model.module(mutant.module).path.as_str();
     // What is missing shows where its value meets another: in the module, or elsewhere in the block.
     let there = |module: &str| module == path || (!block(path).is_empty() && block(module) == block(path));
-    steps.iter().copied().chain(step).any(|s| s == mutant.step)
+    // A sync of the module that finds nothing to do is a lead as well.
+    let syncs = mutant.effects.syncs.iter().filter(|sync| module_of(model, sync.at) == mutant.module);
+    let leads: Vec<u32> = syncs.map(|sync| sync.step).chain([mutant.step]).collect();
+    steps.iter().copied().chain(step).any(|s| leads.contains(&s))
         || place.into_iter().chain(origin).any(|place| there(&place.module))
         || own == Some(mutant.module)
 }
