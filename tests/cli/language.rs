@@ -165,3 +165,17 @@ fn reductions_of_one_gradient_are_one() {
         assert_eq!(merged[0]["pattern"], "bert.encoder.layer[0..2].attention.self");
     }
 }
+
+/// Queries, keys and values of different sizes in one weight: every section is split by itself.
+#[test]
+fn sections_of_different_sizes() {
+    let body = "column(m.fused.qkv, over: tp, groups: [4, 2, 2])
+    row(m.fused.o_proj, over: tp)
+    m.data_parallel(over: dp)";
+    for (mesh, ranks) in [("tp = 2, dp = 1", 2), ("dp = 2, tp = 2", 4), ("tp = 1, dp = 2", 2)] {
+        is_right(GROUPED, mesh, body, ranks);
+    }
+    let all = format!("{body}\nm.accumulate(steps: 2)\nm.fused.checkpoint()");
+    is_right(GROUPED, "tp = 2, dp = 2", &all, 4);
+    is_right(GROUPED, "tp = [2], dp = 1", &format!("{body}\nm.fused.qkv.bias.freeze()"), 2);
+}

@@ -7,6 +7,7 @@ use slapo_core::compile::{
 };
 use slapo_core::layout::{Layout, Sync};
 use slapo_model::{InputSizes, Model, ModuleId, ParameterId, import};
+use slapo_program::Sections;
 use std::path::Path;
 
 fn archive(path: &str) -> Model {
@@ -47,7 +48,14 @@ impl<'m> Plan<'m> {
     }
 
     fn shard(&mut self, parameter: &str, dim: usize, groups: i64) {
-        let shard = Shard { parameter: self.parameter(parameter), dim, groups, axis: TP, step: self.step() };
+        let shard = Shard {
+            parameter: self.parameter(parameter),
+            dim,
+            groups,
+            sections: Sections::default(),
+            axis: TP,
+            step: self.step(),
+        };
         self.effects.shards.push(shard);
     }
 

@@ -7,10 +7,12 @@
 mod job;
 mod listing;
 mod number;
+mod sections;
 mod types;
 mod validate;
 
 pub use job::{CollectiveCount, Event, FailureKind, Job, MemoryReport};
+pub use sections::Sections;
 pub use types::{DType, TensorType};
 pub use validate::{Fault, validate};
 
@@ -161,13 +163,23 @@ pub struct Placement {
 }
 
 /// Dimension `dim` of global size N seen as `groups × parts × N/(groups·parts)`, of which one index of the middle
-/// factor is here. Where N does not divide, the parts are those of [`piece`].
+/// factor is here. Where N does not divide, the parts are those of [`piece`]. With `sections` the groups are not of one
+/// size: of every section one part is here, and `groups` is 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Split {
     pub dim: usize,
     pub groups: i64,
     pub parts: i64,
     pub part: Part,
+    #[serde(default, skip_serializing_if = "Sections::is_none")]
+    pub sections: Sections,
+}
+
+impl Split {
+    /// In groups of one size.
+    pub fn even(dim: usize, groups: i64, parts: i64, part: Part) -> Split {
+        Split { dim, groups, parts, part, sections: Sections::default() }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -156,8 +156,12 @@ impl Check<'_> {
         let mut shape = placement.global_shape.clone();
         for split in &placement.splits {
             let ways = split.groups.checked_mul(split.parts).filter(|n| *n >= 1 && split.parts >= 1);
+            let fits = |size: i64, ways: i64| match split.sections.is_none() {
+                true => size % ways == 0,
+                false => split.groups == 1 && split.sections.divide(size, split.parts),
+            };
             match (shape.get_mut(split.dim), ways) {
-                (Some(size), Some(ways)) if *size % ways == 0 => *size /= split.parts,
+                (Some(size), Some(ways)) if fits(*size, ways) => *size /= split.parts,
                 _ => self.fault(function, i, format!("a split of dimension {} is not even", split.dim)),
             }
             if let Split { part: Part::Rank(at), parts, .. } = *split

@@ -30,9 +30,12 @@ struct Dim {
 /// One split: local coordinate `g · chunk + r` was `(g · parts + part) · chunk + r`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Level {
+    /// Length that all pieces are multiples of.
     chunk: u64,
     parts: u64,
     part: u64,
+    /// Of sections that are not of one size: where their pieces begin, here and in the whole.
+    starts: Vec<(u64, u64)>,
 }
 
 impl Geometry {
@@ -99,10 +102,30 @@ impl Geometry {
 impl Dim {
     /// Global coordinate of a local one.
     fn lift(&self, local: u64) -> u64 {
-        self.levels
-            .iter()
-            .rev()
-            .fold(local, |at, level| (at / level.chunk * level.parts + level.part) * level.chunk + at % level.chunk)
+        self.levels.iter().rev().fold(local, |at, level| level.lift(at))
+    }
+}
+
+impl Level {
+    fn lift(&self, at: u64) -> u64 {
+        match self.starts.iter().rev().find(|(here, _)| *here <= at) {
+            Some((here, whole)) => whole + (at - here),
+            None => (at / self.chunk * self.parts + self.part) * self.chunk + at % self.chunk,
+        }
+    }
+
+    /// The pieces of sections of these lengths.
+    fn of_sections(lengths: &[i64], parts: u64, part: u64) -> Level {
+        let (mut here, mut whole, mut chunk) = (0, 0, 0);
+        let mut starts = Vec::new();
+        for length in lengths.iter().map(|length| *length as u64) {
+            let piece = length / parts;
+            starts.push((here, whole + part * piece));
+            chunk = gcd(chunk, piece);
+            here += piece;
+            whole += length;
+        }
+        Level { chunk: chunk.max(1), parts, part, starts }
     }
 }
 
@@ -114,7 +137,8 @@ pub fn local_shape(placement: &Placement) -> Result<Vec<i64>, String> {
             .get_mut(split.dim)
             .ok_or_else(|| format!("dimension {} of {:?} does not exist", split.dim, placement.global_shape))?;
         let ways = split.groups.checked_mul(split.parts).filter(|n| *n > 0 && *size % n == 0);
-        if ways.is_none() {
+        let fits = split.sections.is_none() || split.groups == 1 && split.sections.divide(*size, split.parts);
+        if ways.is_none() || !fits {
             return Err(format!("{size} does not split into {} groups of {} parts", split.groups, split.parts));
         }
         *size /= split.parts;
@@ -136,9 +160,12 @@ fn levels(placement: &Placement, dim: usize, micro_batch: u32) -> Vec<Level> {
     splits
         .map(|split| {
             let (groups, parts) = (split.groups as u64, split.parts as u64);
-            let chunk = size / (groups * parts);
+            let (before, part) = (size, part(split, micro_batch) as u64);
             size /= parts;
-            Level { chunk: chunk.max(1), parts, part: part(split, micro_batch) as u64 }
+            match split.sections.lengths(before as i64) {
+                Some(lengths) => Level::of_sections(&lengths, parts, part),
+                None => Level { chunk: (before / (groups * parts)).max(1), parts, part, starts: Vec::new() },
+            }
         })
         .collect()
 }
@@ -150,9 +177,10 @@ fn gcd(a: u64, b: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use slapo_program::Sections;
 
     fn split(dim: usize, groups: i64, parts: i64, rank: i64) -> Split {
-        Split { dim, groups, parts, part: Part::Rank(rank) }
+        Split::even(dim, groups, parts, Part::Rank(rank))
     }
 
     fn indices(shape: &[i64], splits: Vec<Split>) -> Vec<u64> {
@@ -176,6 +204,18 @@ mod tests {
         assert_eq!(indices(&[2, 4], vec![split(1, 1, 2, 1)]), [2, 3, 6, 7]);
         assert_eq!(indices(&[8], vec![split(0, 2, 2, 0)]), [0, 1, 4, 5]);
         assert_eq!(indices(&[2, 2, 2], vec![split(0, 1, 2, 1), split(2, 1, 2, 0)]), [4, 6]);
+    }
+
+    #[test]
+    fn sections_of_different_sizes() {
+        let sections = Sections::new([2, 1, 1]).expect("three sections");
+        let part = |rank| Split { sections, ..split(0, 1, 2, rank) };
+        assert_eq!(indices(&[16], vec![part(0)]), [0, 1, 2, 3, 8, 9, 12, 13]);
+        assert_eq!(indices(&[16], vec![part(1)]), [4, 5, 6, 7, 10, 11, 14, 15]);
+        assert_eq!(indices(&[8, 2], vec![part(1), split(1, 1, 2, 0)]), [4, 6, 10, 14]);
+        assert_eq!(indices(&[2, 8], vec![Split { dim: 1, ..part(0) }]), [0, 1, 4, 6, 8, 9, 12, 14]);
+        let uneven = Placement { global_shape: vec![12], splits: vec![part(0)] };
+        assert!(local_shape(&uneven).is_err(), "a section of 3 does not divide into two parts");
     }
 
     #[test]

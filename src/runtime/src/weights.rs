@@ -9,7 +9,7 @@ use crate::geometry::{self, Geometry};
 use crate::libtorch;
 use crate::random::Stream;
 use memmap2::Mmap;
-use slapo_program::{DType, Init, Parameter, Placement, Program, Source, TensorType};
+use slapo_program::{DType, Init, Parameter, Placement, Program, Source, Split, TensorType};
 use std::fs::File;
 use std::path::Path;
 use tch::{Device, Kind, Tensor};
@@ -120,11 +120,26 @@ fn cut(whole: Tensor, placement: &Placement) -> std::result::Result<Tensor, Fail
     let mut part = whole;
     for split in &placement.splits {
         let size = part.size()[split.dim];
+        if let Some(lengths) = split.sections.lengths(size) {
+            part = cut_sections(&part, split, &lengths)?;
+            continue;
+        }
         let sizes = [split.groups, split.parts, size / (split.groups * split.parts)];
         let dim = split.dim as i64;
         part = part.f_unflatten(dim, sizes)?.f_select(dim + 1, geometry::part(split, 0))?.f_flatten(dim, dim + 1)?;
     }
     Ok(part)
+}
+
+/// The pieces of sections that are not of one size, behind each other.
+fn cut_sections(whole: &Tensor, split: &Split, lengths: &[i64]) -> std::result::Result<Tensor, Failure> {
+    let (dim, mut start, mut pieces) = (split.dim as i64, 0, Vec::new());
+    for length in lengths {
+        let piece = length / split.parts;
+        pieces.push(whole.f_narrow(dim, start + geometry::part(split, 0) * piece, piece)?);
+        start += length;
+    }
+    Ok(Tensor::f_cat(&pieces, dim)?)
 }
 
 fn initialise(program: &Program, parameter: &Parameter, ty: &TensorType) -> std::result::Result<Tensor, Failure> {

@@ -68,7 +68,7 @@ struct Weights {
 impl Rank {
     fn split(&self, axis: u32, dim: usize, groups: i64) -> Split {
         let parts = [self.plan.dp, self.plan.tp][axis as usize];
-        Split { dim, groups, parts, part: Part::Rank(self.at[axis as usize]) }
+        Split::even(dim, groups, parts, Part::Rank(self.at[axis as usize]))
     }
 
     fn weights(&mut self, name: &str, global_shape: &[i64], splits: &[Split]) -> Weights {
@@ -480,7 +480,7 @@ fn exchange(at: [i64; 3]) -> (Program, [Value; 4]) {
     let groups = [1, 2, 3];
     for axis in 0..3 {
         shape[axis] /= 2;
-        let split = Split { dim: axis, groups: groups[axis], parts: 2, part: Part::Rank(at[axis]) };
+        let split = Split::even(axis, groups[axis], 2, Part::Rank(at[axis]));
         let part = b.local(DType::F64, &shape);
         b.instr(Op::Part(split), vec![v(value)], vec![Some(part)]);
         value = part;

@@ -7,11 +7,13 @@
 
 mod partition;
 mod rules;
+mod sections;
 mod view;
 
 pub use partition::{Here, partition};
 
 use slapo_model::{Def, Graph, Node, Op, ValueId};
+use slapo_program::Sections;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -22,11 +24,23 @@ pub enum Layout {
     Replicated,
     /// Dimension `dim` of size N seen as `groups × n × N/(groups·n)`; a part owns one index of the middle factor.
     Split { dim: usize, groups: i64 },
+    /// Dimension `dim` as sections that are not of one size, of each of which a part owns its piece.
+    Sections { dim: usize, sections: Sections },
     /// The value is the sum over the parts.
     Partial,
 }
 
 pub use Layout::{Partial, Replicated, Split};
+
+impl Layout {
+    /// The dimension of which a part has a piece.
+    pub fn split_dim(self) -> Option<usize> {
+        match self {
+            Split { dim, .. } | Layout::Sections { dim, .. } => Some(dim),
+            Replicated | Partial => None,
+        }
+    }
+}
 
 /// A collective over one axis: the identity on global values, a change of layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -117,6 +131,7 @@ impl fmt::Display for Layout {
             Replicated => f.write_str("R"),
             Split { dim, groups: 1 } => write!(f, "S({dim})"),
             Split { dim, groups } => write!(f, "S({dim}, groups {groups})"),
+            Layout::Sections { dim, sections } => write!(f, "S({dim}, sections {:?})", sections.sizes()),
             Partial => f.write_str("P"),
         }
     }
@@ -266,27 +281,23 @@ fn causes(node: &Node, typing: &Typing) -> Vec<Cause> {
     causes
 }
 
-/// Pairs of axes that split one dimension must nest: `g₁·n₁` divides `g₂` and `g₂·n₂` divides the size. The first value, or
-/// operand after its free slice, where they do not: its node and dimension, and the two axes' positions in `typings`.
+/// Pairs of axes that split one dimension must nest: `g₁·n₁` divides `g₂` and `g₂·n₂` divides the size; nothing nests in sections
+/// of different sizes. The first value, or operand after its free slice, where they do not: its node and dimension, and the
+/// two axes' positions in `typings`.
 pub fn joint_fault(graph: &Graph, typings: &[Typing]) -> Option<(usize, usize, usize, usize)> {
     for (i, node) in graph.nodes.iter().enumerate() {
         let values = node.reads().chain(node.outs.iter().copied().flatten());
         for v in values {
-            let held: Vec<(usize, usize, i64)> = typings
+            let held = |t: &Typing| t.slices.get(&(i, v)).copied().unwrap_or(t.of(v));
+            let held: Vec<(usize, usize, Layout)> = typings
                 .iter()
                 .enumerate()
-                .filter_map(|(axis, t)| match t.slices.get(&(i, v)).copied().unwrap_or(t.of(v)) {
-                    Split { dim, groups } => Some((axis, dim, groups)),
-                    _ => None,
-                })
+                .filter_map(|(axis, t)| held(t).split_dim().map(|dim| (axis, dim, held(t))))
                 .collect();
             for (k, a) in held.iter().enumerate() {
                 for b in &held[k + 1..] {
-                    let (outer, inner) = if a.2 <= b.2 { (a, b) } else { (b, a) };
                     let size = graph.ty(v).shape[a.1];
-                    let nested = encloses(outer.2, typings[outer.0].parts, inner.2)
-                        && size % (inner.2 * typings[inner.0].parts) == 0;
-                    if a.1 == b.1 && !nested {
+                    if a.1 == b.1 && !nest((a.2, typings[a.0].parts), (b.2, typings[b.0].parts), size) {
                         return Some((i, a.1, a.0, b.0));
                     }
                 }
@@ -294,4 +305,12 @@ pub fn joint_fault(graph: &Graph, typings: &[Typing]) -> Option<(usize, usize, u
         }
     }
     None
+}
+
+/// Whether two splits of one dimension of `size` nest, with the numbers of parts of their axes.
+fn nest(a: (Layout, i64), b: (Layout, i64), size: i64) -> bool {
+    let (Split { groups: first, .. }, Split { groups: second, .. }) = (a.0, b.0) else { return false };
+    let ((outer, parts), (inner, others)) =
+        if first <= second { ((first, a.1), (second, b.1)) } else { ((second, b.1), (first, a.1)) };
+    encloses(outer, parts, inner) && size % (inner * others) == 0
 }

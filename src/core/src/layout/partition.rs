@@ -106,7 +106,7 @@ impl Local<'_> {
             return;
         }
         let source = node.tensor("self").or_else(|| node.tensor("grad_output"));
-        let Some(Split { dim, .. }) = source.map(|v| self.typing.of(v)) else { return };
+        let Some(dim) = source.and_then(|v| self.typing.of(v).split_dim()) else { return };
         let rank = source.map_or(0, |v| self.graph.ty(v).shape.len());
         let along = node.arg("dim").and_then(|arg| match arg {
             Arg::Int(d) => Some(wrap(*d, rank)),
@@ -231,7 +231,7 @@ impl Local<'_> {
 
     fn local_type(&self, v: ValueId) -> Type {
         let mut ty = self.graph.ty(v).clone();
-        if let Split { dim, .. } = self.typing.of(v) {
+        if let Some(dim) = self.typing.of(v).split_dim() {
             ty.shape[dim] /= self.typing.parts;
         }
         ty

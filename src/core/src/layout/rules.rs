@@ -3,7 +3,7 @@
 //! Rules are per axis. A replicated operand that meets a split one is read as a piece where that is free ([`sliceable`]).
 //! Everything else is refused with the reason. An operator without a row is opaque: all operands replicated.
 
-use super::{Layout, OnAxis, Partial, Refusal, Replicated, Split, Typing, encloses, view};
+use super::{Layout, OnAxis, Partial, Refusal, Replicated, Split, Typing, encloses, sections, view};
 use crate::ir::ops::{self, Call, wrap};
 use slapo_model::{Arg, Def, Graph, Node, Op, ValueId};
 use slapo_program::Collective;
@@ -17,11 +17,14 @@ pub struct Outcome {
     pub biased_once: bool,
 }
 
-type Verdict = Result<Outcome, Refusal>;
+pub(super) type Verdict = Result<Outcome, Refusal>;
 
 /// Applies the row of the node's operator; `sliceable` as [`sliceable`] gives it.
 pub fn apply(graph: &Graph, node: &Node, typing: &Typing, sliceable: &[bool], on: OnAxis) -> Verdict {
     let rule = Rule { graph, node, typing, sliceable };
+    if node.reads().any(|v| matches!(typing.of(v), Layout::Sections { .. })) {
+        return rule.sectioned(on);
+    }
     match &node.op {
         Op::StepSum => Ok(rule.all(Replicated)),
         Op::Collective { kind, .. } => rule.collective(*kind),
@@ -133,7 +136,7 @@ static ROWS: &[Row] = &[
     ("where.self", |r| r.elementwise()),
 ];
 
-fn refuse(reason: impl Into<String>) -> Refusal {
+pub(super) fn refuse(reason: impl Into<String>) -> Refusal {
     Refusal {
         node: 0,
         reason: reason.into(),
@@ -144,10 +147,10 @@ fn refuse(reason: impl Into<String>) -> Refusal {
     }
 }
 
-struct Rule<'a> {
-    graph: &'a Graph,
-    node: &'a Node,
-    typing: &'a Typing,
+pub(super) struct Rule<'a> {
+    pub(super) graph: &'a Graph,
+    pub(super) node: &'a Node,
+    pub(super) typing: &'a Typing,
     sliceable: &'a [bool],
 }
 
@@ -185,23 +188,23 @@ pub fn sliceable(graph: &Graph) -> Vec<bool> {
 }
 
 impl Rule<'_> {
-    fn call(&self) -> Call<'_> {
+    pub(super) fn call(&self) -> Call<'_> {
         Call { graph: self.graph, node: self.node }
     }
 
-    fn layout(&self, name: &str) -> Layout {
+    pub(super) fn layout(&self, name: &str) -> Layout {
         self.node.tensor(name).map_or(Replicated, |v| self.typing.of(v))
     }
 
-    fn shape(&self, name: &str) -> &[i64] {
+    pub(super) fn shape(&self, name: &str) -> &[i64] {
         self.node.tensor(name).map_or(&[], |v| &self.graph.ty(v).shape)
     }
 
-    fn out_shape(&self) -> &[i64] {
+    pub(super) fn out_shape(&self) -> &[i64] {
         self.node.outs.iter().flatten().next().map_or(&[], |v| &self.graph.ty(*v).shape)
     }
 
-    fn all(&self, layout: Layout) -> Outcome {
+    pub(super) fn all(&self, layout: Layout) -> Outcome {
         Outcome { results: vec![layout; self.node.outs.len()], ..Outcome::default() }
     }
 
@@ -279,7 +282,7 @@ impl Rule<'_> {
     }
 
     /// Linear in its only tensor.
-    fn linear(&self) -> Verdict {
+    pub(super) fn linear(&self) -> Verdict {
         Ok(self.all(self.layout("self")))
     }
 
@@ -515,20 +518,22 @@ impl Rule<'_> {
         }
     }
 
+    /// Pieces of one size are groups of the whole, others its sections.
     fn joined(&self, parts: &[ValueId], layouts: &[Layout], along: usize) -> Verdict {
-        let (mut total, mut unit) = (0, None);
+        let mut units = Vec::new();
         for (v, layout) in parts.iter().zip(layouts) {
-            let Split { dim, groups } = layout else {
-                return Err(refuse("it joins split and unsplit tensors along the split dimension"));
-            };
-            let own = self.graph.ty(*v).shape[*dim] / groups;
-            if *dim != along || unit.is_some_and(|u| u != own) {
-                return Err(refuse("it joins tensors whose pieces have different sizes"));
+            match layout {
+                Split { dim, groups } if *dim == along => {
+                    let unit = self.graph.ty(*v).shape[*dim] / groups;
+                    units.extend(std::iter::repeat_n(unit, *groups as usize));
+                }
+                Split { .. } => return Err(refuse("it joins tensors that are split along different dimensions")),
+                _ => return Err(refuse("it joins split and unsplit tensors along the split dimension")),
             }
-            unit = Some(own);
-            total += groups;
         }
-        Ok(self.all(Split { dim: along, groups: total }))
+        sections::from_lengths(along, &units)
+            .map(|layout| self.all(layout))
+            .ok_or_else(|| refuse("it joins more pieces of different sizes than one dimension can have sections"))
     }
 
     fn pad(&self) -> Verdict {
@@ -608,7 +613,7 @@ impl Rule<'_> {
         }
     }
 
-    fn letters(&self, a: &str, b: &str) -> Letters {
+    pub(super) fn letters(&self, a: &str, b: &str) -> Letters {
         let (ra, rb) = (self.shape(a).len(), self.shape(b).len());
         if self.node.is_aten("linear") {
             // x [batch…, in] · w [out, in]
@@ -781,10 +786,10 @@ impl Rule<'_> {
 }
 
 /// Index letters of a contraction.
-struct Letters {
-    a: Vec<char>,
-    b: Vec<char>,
-    out: Vec<char>,
+pub(super) struct Letters {
+    pub(super) a: Vec<char>,
+    pub(super) b: Vec<char>,
+    pub(super) out: Vec<char>,
 }
 
 impl Letters {

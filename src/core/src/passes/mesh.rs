@@ -68,11 +68,13 @@ pub fn local(
             continue;
         }
         let mesh = Mesh { model, effects, joint, syncs: syncs.clone() };
-        let Ok(typing) = mesh.infer_within(axis) else { return (mesh.joint, placements) };
+        let typing = mesh.infer_within(axis).unwrap_or_else(|refusals| {
+            unreachable!("what the whole mesh accepts is refused within the axes in front of {axis}: {refusals:?}")
+        });
         joint = mesh.joint;
         for (site, v) in dropouts(&joint.graph) {
             if let Layout::Split { dim, groups } = typing.of(v) {
-                let split = Split { dim, groups, parts: typing.parts, part: Part::Rank(*coordinate) };
+                let split = Split::even(dim, groups, typing.parts, Part::Rank(*coordinate));
                 placements.entry(site).or_default().splits.push(split);
             }
         }
@@ -134,7 +136,7 @@ pub fn boxes(effects: &Effects, coordinates: &[i64]) -> BTreeMap<ParameterId, Ve
     let mut boxes: BTreeMap<ParameterId, Vec<(usize, Split)>> = BTreeMap::new();
     for s in shards {
         let (parts, part) = (effects.axes[s.axis].size, Part::Rank(coordinates[s.axis]));
-        let split = Split { dim: s.dim, groups: groups_within(effects, s), parts, part };
+        let split = Split { sections: s.sections, ..Split::even(s.dim, groups_within(effects, s), parts, part) };
         boxes.entry(s.parameter).or_default().push((s.axis, split));
     }
     boxes
@@ -184,7 +186,10 @@ fn uneven(model: &Model, effects: &Effects) -> Vec<LayoutFault> {
     for shard in &effects.shards {
         let size = model.parameter(shard.parameter).shape.get(shard.dim).copied().unwrap_or(1);
         let parts = effects.axes[shard.axis].size;
-        let fits = |parts: i64| size % (shard.groups * parts) == 0;
+        let fits = |parts: i64| match shard.sections.is_none() {
+            true => size % (shard.groups * parts) == 0,
+            false => shard.sections.divide(size, parts),
+        };
         if !fits(parts) {
             let problem =
                 LayoutProblem::Uneven { parameter: shard.parameter, dim: shard.dim, size, groups: shard.groups, parts };
@@ -220,7 +225,7 @@ impl Mesh<'_> {
         let data_parallel = self.data_parallel(axis).is_some();
         layout::infer_on(&self.joint.graph, on, |def| match def {
             Def::Parameter(p) => match self.shard(p, axis) {
-                Some(shard) => Layout::Split { dim: shard.dim, groups: groups_of(shard) },
+                Some(shard) => Shard { groups: groups_of(shard), ..shard.clone() }.layout(),
                 None => Layout::Replicated,
             },
             Def::Input(_) if data_parallel => Layout::Split { dim: 0, groups },
@@ -237,7 +242,7 @@ impl Mesh<'_> {
     }
 
     fn held(&self, parameter: ParameterId, axis: usize) -> Layout {
-        self.shard(parameter, axis).map_or(Layout::Replicated, |s| Layout::Split { dim: s.dim, groups: s.groups })
+        self.shard(parameter, axis).map_or(Layout::Replicated, Shard::layout)
     }
 
     /// Gives every sync node a number of its own, and the layouts that were asked for the collectives that lead to them.

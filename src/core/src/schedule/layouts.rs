@@ -109,6 +109,9 @@ impl Teller<'_> {
                 diagnostic.help("ask for it in two steps: first `layout(replicate)`, then the pieces")
             }
             (Sync::Become(_), _) => diagnostic.help("ask for another dimension, or first for `layout(replicate)`"),
+            (_, Layout::Sections { .. }) => {
+                diagnostic.help("no collective puts sections of different sizes together: sync what is made of them")
+            }
             (_, Layout::Replicated) => diagnostic.help("every rank has all of it: leave the sync out"),
             (Sync::AllGather { .. } | Sync::AllToAll { .. }, Layout::Split { dim, .. }) => {
                 diagnostic.help(format!("it is dimension {dim} that is split"))
@@ -179,6 +182,11 @@ impl Teller<'_> {
                 let groups = if groups == 1 { String::new() } else { format!(", groups: {groups}") };
                 let dim = self.role(parameter, dim);
                 diagnostic.help(format!("split it alike: `{selector}.shard({dim}, over: {}{groups})`", self.axis))
+            }
+            (Layout::Sections { dim, sections }, Layout::Replicated, _) => {
+                let (dim, sizes) = (self.role(parameter, dim), sections.sizes());
+                let shard = format!("{selector}.shard({dim}, over: {}, groups: {sizes:?})", self.axis);
+                diagnostic.help(format!("split it alike: `{shard}`"))
             }
             _ => diagnostic.help("hold the parameter as what it is computed with"),
         }
@@ -296,6 +304,9 @@ impl Teller<'_> {
             Layout::Split { dim, groups: 1 } => format!("split over `{}` along dimension {dim}", self.axis),
             Layout::Split { dim, groups } => {
                 format!("split over `{}` along dimension {dim} in {groups} groups", self.axis)
+            }
+            Layout::Sections { dim, sections } => {
+                format!("split over `{}` along dimension {dim} in sections {:?}", self.axis, sections.sizes())
             }
             Layout::Partial => format!("a partial sum over `{}`", self.axis),
         }
