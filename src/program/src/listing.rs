@@ -95,7 +95,7 @@ impl Display for Split {
             write!(f, "groups {}, ", self.groups)?;
         }
         if !self.sections.is_none() {
-            write!(f, "sections {:?}, ", self.sections.sizes())?;
+            write!(f, "sections {:?}, ", self.sections)?;
         }
         match self.part {
             Part::Rank(rank) => write!(f, "rank {rank} of {}", self.parts),

@@ -1,9 +1,10 @@
 //! Sections of a dimension that are not of one size: the queries, keys and values of one fused weight.
 
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// The sizes of sections relative to each other, in lowest terms: `4, 1, 1`. None where all are equal.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Vec<u32>", into = "Vec<u32>")]
 pub struct Sections {
     /// Zeros behind the last.
@@ -45,6 +46,12 @@ impl Sections {
     /// Whether every section of a dimension of `size` divides into `parts`.
     pub fn divide(self, size: i64, parts: i64) -> bool {
         self.lengths(size).is_some_and(|lengths| parts >= 1 && lengths.iter().all(|length| length % parts == 0))
+    }
+}
+
+impl fmt::Debug for Sections {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.sizes()).finish()
     }
 }
 

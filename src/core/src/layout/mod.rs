@@ -131,7 +131,7 @@ impl fmt::Display for Layout {
             Replicated => f.write_str("R"),
             Split { dim, groups: 1 } => write!(f, "S({dim})"),
             Split { dim, groups } => write!(f, "S({dim}, groups {groups})"),
-            Layout::Sections { dim, sections } => write!(f, "S({dim}, sections {:?})", sections.sizes()),
+            Layout::Sections { dim, sections } => write!(f, "S({dim}, sections {sections:?})"),
             Partial => f.write_str("P"),
         }
     }

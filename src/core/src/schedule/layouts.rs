@@ -97,6 +97,9 @@ impl Teller<'_> {
         let takes = match (sync, found) {
             (Sync::AllGather { dim: Some(dim) }, Layout::Split { .. })
             | (Sync::AllToAll { from: dim, .. }, Layout::Split { .. }) => format!("a value that is split along {dim}"),
+            (Sync::AllGather { .. } | Sync::AllToAll { .. }, Layout::Sections { .. }) => {
+                "a value that is split in groups of one size".to_string()
+            }
             _ => sync.takes().to_string(),
         };
         let message = match sync {
@@ -184,8 +187,8 @@ impl Teller<'_> {
                 diagnostic.help(format!("split it alike: `{selector}.shard({dim}, over: {}{groups})`", self.axis))
             }
             (Layout::Sections { dim, sections }, Layout::Replicated, _) => {
-                let (dim, sizes) = (self.role(parameter, dim), sections.sizes());
-                let shard = format!("{selector}.shard({dim}, over: {}, groups: {sizes:?})", self.axis);
+                let dim = self.role(parameter, dim);
+                let shard = format!("{selector}.shard({dim}, over: {}, groups: {sections:?})", self.axis);
                 diagnostic.help(format!("split it alike: `{shard}`"))
             }
             _ => diagnostic.help("hold the parameter as what it is computed with"),
@@ -267,6 +270,7 @@ impl Teller<'_> {
             "shard" => {
                 let groups = match arg("groups").as_str() {
                     "1" => String::new(),
+                    sizes if sizes.starts_with('[') => format!(" in sections {sizes}"),
                     groups => format!(" in {groups} groups"),
                 };
                 format!("splits `{}` of `{}`{groups}", arg("dim"), step.target.path)
@@ -306,7 +310,7 @@ impl Teller<'_> {
                 format!("split over `{}` along dimension {dim} in {groups} groups", self.axis)
             }
             Layout::Sections { dim, sections } => {
-                format!("split over `{}` along dimension {dim} in sections {:?}", self.axis, sections.sizes())
+                format!("split over `{}` along dimension {dim} in sections {sections:?}", self.axis)
             }
             Layout::Partial => format!("a partial sum over `{}`", self.axis),
         }
