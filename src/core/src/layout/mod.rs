@@ -8,6 +8,7 @@
 mod partition;
 mod rules;
 mod sections;
+mod syncs;
 mod view;
 
 pub use partition::{Here, partition};
