@@ -8,6 +8,7 @@ use slapo_core::compile::{
 use slapo_core::layout::{Layout, Sync};
 use slapo_model::{InputSizes, Model, ModuleId, ParameterId, import};
 use slapo_program::Sections;
+use std::collections::BTreeSet;
 use std::path::Path;
 
 fn archive(path: &str) -> Model {
@@ -292,6 +293,19 @@ fn reductions_of_one_gradient_are_merged() {
         assert_eq!(backward, 2 * layers, "{path}: one for attention, one for the feed-forward block");
         assert_eq!(compiled.merged.len(), merged, "{path}");
         assert!(compiled.merged.iter().all(|merged| merged.syncs.len() == 3 && merged.axis == TP), "{path}");
+    }
+}
+
+/// A call moves what a rank holds of the value: its rows of the batch, of one micro-batch.
+#[test]
+fn bytes_of_a_conversion() {
+    let model = archive("examples/gpt2/gpt2-tiny.pt2");
+    for (dp, micro_batches, rows) in [(1, 1, 12), (2, 1, 6), (2, 3, 2)] {
+        let effects = Effects { micro_batches, ..gpt2(&model, dp, 2) };
+        let compiled = compile(&model, &SIZES, &effects, &Options::default()).expect("a right schedule");
+        let asked = compiled.conversions.iter().filter(|conversion| conversion.asked.is_some());
+        let bytes: BTreeSet<i64> = asked.map(|conversion| conversion.bytes).collect();
+        assert_eq!(bytes, BTreeSet::from([rows * 7 * 64 * 4]), "dp {dp}, {micro_batches} micro-batches");
     }
 }
 
