@@ -147,6 +147,33 @@ fn layouts_asked_for() {
     is_right(GPT2, "dp = 1, tp = 2", &format!("{body}\nm.accumulate(steps: 2)\nm.transformer.h[1].checkpoint()"), 2);
 }
 
+/// `apply` says what each layout came to, and what it moves.
+#[test]
+fn what_was_chosen_is_reported() {
+    let body = "let mlp = m.transformer.h[0].mlp
+    mlp.c_fc.{weight, bias}.shard(out, over: tp)
+    mlp.c_proj.weight.shard(in, over: tp)
+    mlp.c_fc.input().grad().layout(replicate, over: tp)
+    mlp.c_proj.input().layout(shard(hidden), over: tp)
+    mlp.c_proj.output().layout(shard(seq), over: tp)
+    mlp.output().layout(replicate, over: tp)";
+    let report = record("apply", "report", GPT2, "tp = 2", body);
+    let blocks = report["blocks"].as_array().expect("a list").iter();
+    let changes = blocks.flat_map(|block| block["changes"].as_array().expect("a list"));
+    let layouts = changes.filter(|change| change["what"] == "layout");
+    let details: Vec<&str> = layouts.map(|change| change["detail"].as_str().expect("text")).collect();
+    // A value is f32[8, 6, 64].
+    assert_eq!(
+        details,
+        [
+            "to: replicate, over: tp: by all_reduce, 12.0 KiB",
+            "to: shard(hidden), over: tp: already so",
+            "to: shard(seq), over: tp: by reduce_scatter(1), 12.0 KiB",
+            "to: replicate, over: tp: by all_gather, 12.0 KiB",
+        ]
+    );
+}
+
 const BERT_COLUMNS: &str = "for l in m.bert.encoder.layer {
         column(l.attention.self.{query, key, value}, over: tp)
         row(l.attention.output.dense, over: tp)
@@ -164,4 +191,18 @@ fn reductions_of_one_gradient_are_one() {
         assert_eq!(merged[0]["reductions"], 3);
         assert_eq!(merged[0]["pattern"], "bert.encoder.layer[0..2].attention.self");
     }
+}
+
+/// Queries, keys and values of different sizes in one weight: every section is split by itself.
+#[test]
+fn sections_of_different_sizes() {
+    let body = "column(m.fused.qkv, over: tp, groups: [4, 2, 2])
+    row(m.fused.o_proj, over: tp)
+    m.data_parallel(over: dp)";
+    for (mesh, ranks) in [("tp = 2, dp = 1", 2), ("dp = 2, tp = 2", 4), ("tp = 1, dp = 2", 2)] {
+        is_right(GROUPED, mesh, body, ranks);
+    }
+    let all = format!("{body}\nm.accumulate(steps: 2)\nm.fused.checkpoint()");
+    is_right(GROUPED, "tp = 2, dp = 2", &all, 4);
+    is_right(GROUPED, "tp = [2], dp = 1", &format!("{body}\nm.fused.qkv.bias.freeze()"), 2);
 }

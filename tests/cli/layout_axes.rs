@@ -13,7 +13,7 @@ use slapo_core::lower::{OptimizerSettings, Target, lower};
 use slapo_core::passes::autodiff::Joint;
 use slapo_core::passes::mesh::{self, Check, Meshed};
 use slapo_model::{Def, Model, ModuleId, Node, Op, Origin, Parameter, ParameterId, Type, ValueId};
-use slapo_program::{Axis, DType, Init, Program};
+use slapo_program::{Axis, DType, Init, Program, Sections};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Accepted cases to execute, at least.
@@ -124,7 +124,15 @@ impl Sheet {
                 Partial => (summed.iter().position(|a| *a == axis).unwrap_or(0), 1),
                 Split { dim, groups } => (stack.len() + dim, groups),
             };
-            self.effects.shards.push(Shard { parameter, dim, groups, axis, uneven: true, step: 0 });
+            self.effects.shards.push(Shard {
+                parameter,
+                dim,
+                groups,
+                axis,
+                sections: Sections::default(),
+                uneven: true,
+                step: 0,
+            });
         }
         let dims: Vec<i64> = (0..stack.len() as i64).collect();
         let both = [whole, own].map(|x| self.typed(x, ty, &dims, limit));
@@ -227,7 +235,15 @@ impl Sheet {
                 // No replica may be wrong: each counts with a positive factor of its own.
                 let factors = Type { dtype: DType::F64, shape: vec![self.sizes()[axis]] };
                 let (parameter, factors) = self.parameter(factors, None, false);
-                self.effects.shards.push(Shard { parameter, dim: 0, groups: 1, axis, uneven: false, step: 0 });
+                self.effects.shards.push(Shard {
+                    parameter,
+                    dim: 0,
+                    groups: 1,
+                    axis,
+                    sections: Sections::default(),
+                    uneven: false,
+                    step: 0,
+                });
                 let ty = self.b.ty(factors).clone();
                 let positive = self.push("abs", vec![arg("self", factors)], ty);
                 let spread = self.b.unary("sum", positive);

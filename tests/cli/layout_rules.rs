@@ -1,7 +1,7 @@
 //! The property that makes layouts sound, tried on every rule: operands held as stated, the local operator run on every
 //! part, and the result is held as the rule says.
 //!
-//! Every distinct node of the joint graphs of five models gets random layouts on axes of 2 and 3 parts, uneven ones among
+//! Every distinct node of the joint graphs of six models gets random layouts on axes of 2 and 3 parts, uneven ones among
 //! them. Cases that the rule table accepts are executed in float64: the parts are the ranks of a simulated mesh, which
 //! leaves each case's difference from the whole operator, added up over the ranks, where a gradient would be.
 
@@ -18,17 +18,18 @@ use slapo_model::{
     Arg, Def, Graph, Input, InputSizes, Model, Module, ModuleId, Node, Op, Origin, Parameter, ParameterId, Scope, Type,
     ValueId, import,
 };
-use slapo_program::{Axis, Collective, DType, Event, Init, Job, Program, piece};
+use slapo_program::{Axis, Collective, DType, Event, Init, Job, Program, Sections, piece};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-const ARCHIVES: [&str; 5] = [
+const ARCHIVES: [&str; 6] = [
     "tests/data/gpt2-odd.pt2",
     "tests/data/bert-tiny.pt2",
     "tests/data/opt-tiny.pt2",
     "tests/data/llama-tiny.pt2",
+    "tests/data/grouped.pt2",
     "tests/data/operators.pt2",
 ];
 
@@ -193,6 +194,7 @@ fn random_layout(random: &mut Random, ty: &Type, parts: i64) -> Layout {
     match random.below(3) {
         0 if ty.dtype.is_float() => Partial,
         0 | 1 => Replicated,
+        _ if random.below(6) == 0 => random_sections(random, ty, parts),
         _ => {
             let groups = [1, 1, 1, 2, 3][random.below(5)];
             let uneven = groups == 1 && random.below(3) == 0;
@@ -203,6 +205,17 @@ fn random_layout(random: &mut Random, ty: &Type, parts: i64) -> Layout {
                 false => Split { dim: dims[random.below(dims.len())], groups },
             }
         }
+    }
+}
+
+/// Sections of different sizes, of each of which a part has its piece.
+fn random_sections(random: &mut Random, ty: &Type, parts: i64) -> Layout {
+    let sizes = [&[2, 1][..], &[1, 3], &[2, 1, 1], &[1, 2, 1]][random.below(4)];
+    let sections = Sections::new(sizes.iter().copied()).expect("few sections");
+    let dims: Vec<usize> = (0..ty.shape.len()).filter(|d| sections.divide(ty.shape[*d], parts)).collect();
+    match dims.is_empty() {
+        true => Replicated,
+        false => Layout::Sections { dim: dims[random.below(dims.len())], sections },
     }
 }
 
@@ -222,6 +235,7 @@ fn alike(specimen: &Specimen, parts: i64, random: &mut Random) -> BTreeMap<Value
         Split { dim, groups } => {
             ty.shape.get(dim).is_some_and(|n| *n > 0 && (groups == 1 || n % (groups * parts) == 0))
         }
+        Layout::Sections { dim, sections } => ty.shape.get(dim).is_some_and(|n| sections.divide(*n, parts)),
     };
     reads.into_iter().map(|v| (v, if fits(&specimen.types[&v]) { layout } else { Replicated })).collect()
 }
@@ -335,7 +349,24 @@ impl Sheet {
                 self.opaque("remainder.Scalar", vec![arg("self", whole), arg("other", limit)], ty.clone())
             }
         };
-        (value, value)
+        match layout {
+            Layout::Sections { dim, sections } => (value, self.pieces(value, dim, sections)),
+            _ => (value, value),
+        }
+    }
+
+    /// The part's pieces of all sections.
+    fn pieces(&mut self, whole: ValueId, dim: usize, sections: Sections) -> ValueId {
+        let lengths = sections.lengths(self.b.ty(whole).shape[dim]).expect("sections divide");
+        let (mut start, mut pieces) = (0, Vec::new());
+        for length in lengths {
+            let (at, end) = (arg("start", start), arg("end", start + length));
+            let args = vec![arg("self", whole), arg("dim", dim as i64), at, end, arg("step", 1)];
+            let section = self.b.one("slice.Tensor", args);
+            pieces.push(Some(self.part(section, dim, 1)));
+            start += length;
+        }
+        self.b.one("cat", vec![arg("tensors", Arg::Values(pieces)), arg("dim", dim as i64)])
     }
 
     fn part(&mut self, whole: ValueId, dim: usize, groups: i64) -> ValueId {
@@ -425,7 +456,7 @@ impl Sheet {
             // A whole input is read through its part; what is replicated or partial is held as it is.
             let def = match layout {
                 Split { .. } => Def::Input(i as u32),
-                Replicated | Partial => Def::Parameter(ParameterId(i as u32)),
+                Replicated | Partial | Layout::Sections { .. } => Def::Parameter(ParameterId(i as u32)),
             };
             operands.insert(*v, b.leaf(&format!("x{i}"), specimen.types[v].clone(), def));
             held.push(*layout);
@@ -479,6 +510,7 @@ impl Sheet {
         let share = match layout {
             Replicated => expected,
             Split { dim, groups } => self.part(expected, dim, groups),
+            Layout::Sections { dim, sections } => self.pieces(expected, dim, sections),
             Partial => self.b.scale(expected, 1.0 / self.parts as f64),
         };
         let difference = self.b.binary("sub.Tensor", own, share);
@@ -616,6 +648,8 @@ fn every_accepted_layout_is_right() {
     let specimens = specimens();
     let mut random = Random(7);
     let (mut accepted, mut refused) = (0, 0);
+    // Operators that took sections of different sizes.
+    let mut sectioned: BTreeSet<&str> = BTreeSet::new();
     let mut rules: BTreeMap<String, usize> = BTreeMap::new();
     let mut vocabulary = BTreeSet::new();
     let mut wrong = Vec::new();
@@ -636,6 +670,9 @@ fn every_accepted_layout_is_right() {
                 if ranks.add(specimen, &layouts) {
                     accepted += 1;
                     vocabulary.extend(over_uneven_vocabulary(specimen, &layouts, parts));
+                    if layouts.values().any(|layout| matches!(layout, Layout::Sections { .. })) {
+                        sectioned.insert(specimen.node.name());
+                    }
                     *rules.entry(specimen.node.name().to_owned()).or_default() += 1;
                 } else {
                     refused += 1;
@@ -653,6 +690,9 @@ fn every_accepted_layout_is_right() {
         }
     }
     println!("{} nodes, {accepted} cases accepted, {refused} refused: {rules:?}", specimens.len());
+    for name in ["linear", "mm", "reshape", "slice.Tensor", "sum.dim_IntList"] {
+        assert!(sectioned.contains(name), "{name} took no sections: {sectioned:?}");
+    }
     assert!(wrong.is_empty(), "{} of {accepted} accepted cases are wrong:\n{}", wrong.len(), wrong.join("\n"));
     assert!(accepted >= WANTED, "only {accepted} cases were accepted");
     assert_eq!(vocabulary.len(), VOCABULARY.len(), "uneven pieces of a vocabulary: {vocabulary:?}");

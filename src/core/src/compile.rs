@@ -13,7 +13,7 @@ use crate::passes::merge::{Merged, merge};
 use crate::passes::mesh::{self, Check, Choice, Meshed};
 use crate::passes::recompute::{Region, recompute};
 use slapo_model::{BindError, Def, Graph, InputSizes, Model, ModuleId, Op, ParameterId, ScopeId, bind};
-use slapo_program::{Axis, Part, Placement, Program, Split};
+use slapo_program::{Axis, Part, Placement, Program, Sections, Split};
 use std::collections::{BTreeMap, BTreeSet};
 
 #[doc(hidden)]
@@ -52,8 +52,21 @@ pub struct Shard {
     pub groups: i64,
     /// Whether the pieces of one group may differ in size.
     pub uneven: bool,
+    /// Sections of different sizes, each of which is split; `groups` is 1 then.
+    pub sections: Sections,
     pub axis: usize,
     pub step: u32,
+}
+
+impl Shard {
+    /// How the ranks of the axis hold the parameter.
+    pub fn layout(&self) -> Layout {
+        let Shard { dim, groups, sections, .. } = *self;
+        match sections.is_none() {
+            true => Layout::Split { dim, groups },
+            false => Layout::Sections { dim, sections },
+        }
+    }
 }
 
 /// `point.sync(kind, over)`.
@@ -503,8 +516,8 @@ fn micro_batched(joint: &Joint, parts: i64) -> Result<(Joint, BTreeMap<u32, Plac
     for node in &graph.nodes {
         if let (Op::Dropout { site, .. }, Some(x)) = (&node.op, node.tensor("self")) {
             let splits = match typing.of(x) {
-                Layout::Split { dim, groups } => vec![Split { dim, groups, parts, part: Part::MicroBatch }],
-                Layout::Replicated | Layout::Partial => Vec::new(),
+                Layout::Split { dim, groups } => vec![Split::even(dim, groups, parts, Part::MicroBatch)],
+                Layout::Replicated | Layout::Partial | Layout::Sections { .. } => Vec::new(),
             };
             placements.insert(*site, Placement { global_shape: graph.ty(x).shape.clone(), splits });
         }

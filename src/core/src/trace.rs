@@ -146,7 +146,10 @@ fn gradients(model: &Model, compiled: &Compiled, effects: &Effects, ours: &Progr
     let held = |parameter| {
         let split = |axis: usize| {
             let own = boxes.get(&parameter).into_iter().flatten().find(|(a, _)| *a == axis);
-            own.map_or(Layout::Replicated, |(_, split)| Layout::Split { dim: split.dim, groups: split.groups })
+            own.map_or(Layout::Replicated, |(_, split)| match split.sections.is_none() {
+                true => Layout::Split { dim: split.dim, groups: split.groups },
+                false => Layout::Sections { dim: split.dim, sections: split.sections },
+            })
         };
         let axes = effects.axes.iter().enumerate();
         axes.map(|(i, axis)| Held { axis: Some(axis.name.clone()), parts: axis.size, layout: split(i) }).collect()
@@ -248,25 +251,32 @@ fn join(axis: &Held, parts: &[Array]) -> Result<Array, Differs> {
             }
             Ok(sum)
         }
-        Layout::Split { dim, groups } => Ok(gathered(parts, dim, groups.max(1) as usize)),
+        Layout::Split { dim, groups } => {
+            let equal = |length: i64| vec![length / groups.max(1); groups.max(1) as usize];
+            Ok(gathered(parts, dim, equal))
+        }
+        Layout::Sections { dim, sections } => {
+            Ok(gathered(parts, dim, |length| sections.lengths(length).unwrap_or_else(|| vec![length])))
+        }
     }
 }
 
-/// Of every group of the dimension, the parts' pieces one after the other.
-fn gathered(parts: &[Array], dim: usize, groups: usize) -> Array {
+/// Of every group or section of the dimension, the parts' pieces one after the other; `pieces` gives their lengths in a part
+/// of some length.
+fn gathered(parts: &[Array], dim: usize, pieces: impl Fn(i64) -> Vec<i64>) -> Array {
     let mut shape = parts[0].shape.clone();
     let outer: i64 = shape[..dim].iter().product();
     let inner: i64 = shape[dim + 1..].iter().product();
+    let pieces: Vec<Vec<i64>> = parts.iter().map(|part| pieces(part.shape[dim])).collect();
     shape[dim] = parts.iter().map(|part| part.shape[dim]).sum();
     let mut values = Vec::with_capacity(shape.iter().product::<i64>() as usize);
-    for o in 0..outer as usize {
-        for group in 0..groups {
-            for part in parts {
-                let row = (part.shape[dim] * inner) as usize;
-                let piece = row / groups;
-                let start = o * row + group * piece;
-                values.extend(&part.values[start..start + piece]);
-            }
+    for o in 0..outer {
+        let mut starts: Vec<i64> = parts.iter().map(|part| o * part.shape[dim] * inner).collect();
+        let groups = pieces[0].len();
+        for (group, p) in (0..groups).flat_map(|group| (0..parts.len()).map(move |p| (group, p))) {
+            let end = starts[p] + pieces[p][group] * inner;
+            values.extend(&parts[p].values[starts[p] as usize..end as usize]);
+            starts[p] = end;
         }
     }
     Array { shape, values }
@@ -275,6 +285,7 @@ fn gathered(parts: &[Array], dim: usize, groups: usize) -> Array {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use slapo_program::Sections;
 
     fn held(parts: i64, layout: Layout) -> Held {
         Held { axis: Some("tp".to_owned()), parts, layout }
@@ -289,6 +300,10 @@ mod tests {
         let columns = held(2, Layout::Split { dim: 1, groups: 2 });
         let parts = vec![array(&[2, 2], &[0, 2, 4, 6]), array(&[2, 2], &[1, 3, 5, 7])];
         assert_eq!(assemble(&[columns], parts), Ok(array(&[2, 4], &[0, 1, 2, 3, 4, 5, 6, 7])));
+        let sections = Sections::new([2, 1]).expect("two sections");
+        let parts = vec![array(&[3], &[0, 1, 4]), array(&[3], &[2, 3, 5])];
+        let fused = held(2, Layout::Sections { dim: 0, sections });
+        assert_eq!(assemble(&[fused], parts), Ok(array(&[6], &[0, 1, 2, 3, 4, 5])));
         // Rows over the outer axis, sums over the inner one.
         let axes = [held(2, Layout::Split { dim: 0, groups: 1 }), held(2, Layout::Partial)];
         let parts = [1, 10, 2, 20].map(|x| array(&[1], &[x])).to_vec();

@@ -8,6 +8,8 @@ use slapo_core::compile::{
 use slapo_core::layout::{Layout, Sync};
 use slapo_core::memory::predict;
 use slapo_model::{InputSizes, Model, ModuleId, ParameterId, import};
+use slapo_program::Sections;
+use std::collections::BTreeSet;
 use std::path::Path;
 
 fn archive(path: &str) -> Model {
@@ -48,8 +50,15 @@ impl<'m> Plan<'m> {
     }
 
     fn shard(&mut self, parameter: &str, dim: usize, groups: i64) {
-        let parameter = self.parameter(parameter);
-        let shard = Shard { parameter, dim, groups, uneven: false, axis: TP, step: self.step() };
+        let shard = Shard {
+            parameter: self.parameter(parameter),
+            dim,
+            groups,
+            uneven: false,
+            sections: Sections::default(),
+            axis: TP,
+            step: self.step(),
+        };
         self.effects.shards.push(shard);
     }
 
@@ -330,7 +339,15 @@ fn f19_a_tie_is_split_over_one_axis() {
     let (inner, step) = (plan.effects.shards[0].step, plan.step());
     plan.effects.shards[0].groups = 2;
     let parameter = plan.parameter("lm_head.weight");
-    plan.effects.shards.push(Shard { parameter, dim: 0, groups: 1, uneven: false, axis: DP, step });
+    plan.effects.shards.push(Shard {
+        parameter,
+        dim: 0,
+        groups: 1,
+        sections: Sections::default(),
+        uneven: false,
+        axis: DP,
+        step,
+    });
     let found = faults(&model, &plan.effects);
     assert!(found.iter().any(|fault| fault.axis == TP && fault.steps == [inner, step]), "{found:#?}");
 }
@@ -441,6 +458,19 @@ fn reductions_of_one_gradient_are_merged() {
         let wanted: Vec<usize> = sizes.iter().flat_map(|size| std::iter::repeat_n(*size, layers)).collect();
         assert_eq!(found, wanted, "{path}");
         assert!(compiled.merged.iter().all(|merged| merged.axis == TP), "{path}");
+    }
+}
+
+/// A call moves what a rank holds of the value: its rows of the batch, of one micro-batch.
+#[test]
+fn bytes_of_a_conversion() {
+    let model = archive("examples/gpt2/gpt2-tiny.pt2");
+    for (dp, micro_batches, rows) in [(1, 1, 12), (2, 1, 6), (2, 3, 2)] {
+        let effects = Effects { micro_batches, ..gpt2(&model, dp, 2) };
+        let compiled = compile(&model, &SIZES, &effects, &Options::default()).expect("a right schedule");
+        let asked = compiled.conversions.iter().filter(|conversion| conversion.asked.is_some());
+        let bytes: BTreeSet<i64> = asked.map(|conversion| conversion.bytes).collect();
+        assert_eq!(bytes, BTreeSet::from([rows * 7 * 64 * 4]), "dp {dp}, {micro_batches} micro-batches");
     }
 }
 

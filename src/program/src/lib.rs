@@ -8,12 +8,14 @@ mod communication;
 mod job;
 mod listing;
 mod number;
+mod sections;
 mod torch;
 mod types;
 mod validate;
 
 pub use communication::{Carries, Communication, communications, counts};
 pub use job::{CollectiveCount, Event, FailureKind, Job, MemoryReport, Peers, Trace};
+pub use sections::Sections;
 pub use torch::torch;
 pub use types::{DType, TensorType};
 pub use validate::{Fault, validate};
@@ -168,13 +170,36 @@ pub struct Placement {
 }
 
 /// Dimension `dim` of global size N seen as `groups × parts × N/(groups·parts)`, of which one index of the middle
-/// factor is here. Of one group N need not divide among ranks: their parts are those of [`piece`].
+/// factor is here. Of one group N need not divide among ranks: their parts are those of [`piece`]. With `sections` the groups
+/// are not of one size: of every section one part is here, and `groups` is 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Split {
     pub dim: usize,
     pub groups: i64,
     pub parts: i64,
     pub part: Part,
+    #[serde(default, skip_serializing_if = "Sections::is_none")]
+    pub sections: Sections,
+}
+
+impl Split {
+    /// In groups of one size.
+    pub fn even(dim: usize, groups: i64, parts: i64, part: Part) -> Split {
+        Split { dim, groups, parts, part, sections: Sections::default() }
+    }
+
+    /// How many of a dimension's `size` elements are here; `None` where they do not divide, and must.
+    pub fn length(&self, size: i64) -> Option<i64> {
+        let ways = self.groups.checked_mul(self.parts).filter(|n| *n >= 1 && self.parts >= 1)?;
+        if !self.sections.is_none() {
+            return (self.groups == 1 && self.sections.divide(size, self.parts)).then_some(size / self.parts);
+        }
+        match self.part {
+            _ if size % ways == 0 => Some(size / self.parts),
+            Part::Rank(at) if self.groups == 1 && (0..self.parts).contains(&at) => Some(piece(size, self.parts, at).1),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -183,18 +208,6 @@ pub enum Part {
     Rank(i64),
     /// The running micro-batch's number.
     MicroBatch,
-}
-
-impl Split {
-    /// How many of a dimension's `size` elements are here; `None` where they do not divide, and must.
-    pub fn length(&self, size: i64) -> Option<i64> {
-        let ways = self.groups.checked_mul(self.parts).filter(|n| *n >= 1 && self.parts >= 1)?;
-        match self.part {
-            _ if size % ways == 0 => Some(size / self.parts),
-            Part::Rank(at) if self.groups == 1 && (0..self.parts).contains(&at) => Some(piece(size, self.parts, at).1),
-            _ => None,
-        }
-    }
 }
 
 /// An input of the model. `global` holds the rank's batch of a whole step.
@@ -399,7 +412,7 @@ mod tests {
     /// Ranks' parts of one group follow [`piece`]; groups and micro-batches divide evenly or not at all.
     #[test]
     fn splits_that_need_not_divide() {
-        let split = |groups, parts, part| Split { dim: 0, groups, parts, part };
+        let split = |groups, parts, part| Split::even(0, groups, parts, part);
         for (at, length) in [(0, 2), (1, 2), (2, 1)] {
             assert_eq!(split(1, 3, Part::Rank(at)).length(5), Some(length));
         }

@@ -138,6 +138,9 @@ impl Display for Split {
         if self.groups != 1 {
             write!(f, "groups {}, ", self.groups)?;
         }
+        if !self.sections.is_none() {
+            write!(f, "sections {:?}, ", self.sections)?;
+        }
         match self.part {
             Part::Rank(rank) => write!(f, "rank {rank} of {}", self.parts),
             Part::MicroBatch => write!(f, "micro-batch of {}", self.parts),

@@ -258,7 +258,7 @@ fn crossing(program: &Program) -> BTreeSet<LocalId> {
 
 /// What [`Op::Part`] takes.
 fn piece(of: &str, split: &Split) -> String {
-    let Split { dim, groups, parts, part } = *split;
+    let Split { dim, groups, parts, part, .. } = *split;
     let at = match part {
         Part::Rank(at) => at.to_string(),
         Part::MicroBatch => "micro_batch".to_owned(),

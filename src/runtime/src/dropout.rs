@@ -229,7 +229,7 @@ mod tests {
                     let picked = t.view(shape.as_slice()).select(dim as i64 + 1, rank);
                     picked.flatten(dim as i64, dim as i64 + 1).contiguous()
                 };
-                let splits = vec![Split { dim, groups, parts, part: Part::MicroBatch }];
+                let splits = vec![Split::even(dim, groups, parts, Part::MicroBatch)];
                 let placement = Placement { global_shape: x.size(), splits };
                 let local = part(&x);
                 let geometry = Geometry::new(&placement, &local.size(), rank as u32).expect("fits");

@@ -30,9 +30,12 @@ struct Dim {
 /// One split: local coordinate `g · chunk + r` was `g · period + offset + r`. An uneven one has a single chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Level {
+    /// Length that all pieces are multiples of.
     chunk: u64,
     period: u64,
     offset: u64,
+    /// Of sections that are not of one size: where their pieces begin, here and in the whole.
+    starts: Vec<(u64, u64)>,
 }
 
 impl Geometry {
@@ -58,7 +61,8 @@ impl Geometry {
         for dim in (0..=innermost).rev() {
             let levels = levels(placement, dim, micro_batch);
             let size = local[dim] as u64;
-            let borders = levels.iter().flat_map(|l| [l.chunk, l.offset]);
+            let borders =
+                levels.iter().flat_map(|l| [l.chunk, l.offset].into_iter().chain(l.starts.iter().map(|s| s.1)));
             let unit = if dim == innermost { borders.fold(0, gcd) } else { 1 };
             if dim == innermost {
                 run *= unit;
@@ -100,10 +104,30 @@ impl Geometry {
 impl Dim {
     /// Global coordinate of a local one.
     fn lift(&self, local: u64) -> u64 {
-        self.levels
-            .iter()
-            .rev()
-            .fold(local, |at, level| at / level.chunk * level.period + level.offset + at % level.chunk)
+        self.levels.iter().rev().fold(local, |at, level| level.lift(at))
+    }
+}
+
+impl Level {
+    fn lift(&self, at: u64) -> u64 {
+        match self.starts.iter().rev().find(|(here, _)| *here <= at) {
+            Some((here, whole)) => whole + (at - here),
+            None => at / self.chunk * self.period + self.offset + at % self.chunk,
+        }
+    }
+
+    /// The pieces of sections of these lengths.
+    fn of_sections(lengths: &[i64], parts: u64, part: u64) -> Level {
+        let (mut here, mut whole, mut chunk) = (0, 0, 0);
+        let mut starts = Vec::new();
+        for length in lengths.iter().map(|length| *length as u64) {
+            let piece = length / parts;
+            starts.push((here, whole + part * piece));
+            chunk = gcd(chunk, piece);
+            here += piece;
+            whole += length;
+        }
+        Level { chunk: chunk.max(1), period: 0, offset: 0, starts }
     }
 }
 
@@ -134,9 +158,15 @@ fn levels(placement: &Placement, dim: usize, micro_batch: u32) -> Vec<Level> {
     let mut size = placement.global_shape[dim];
     let mut levels = Vec::new();
     for split in placement.splits.iter().filter(|s| s.dim == dim) {
-        let (offset, chunk) = piece(size / split.groups, split.parts, part(split, micro_batch));
-        let period = size / split.groups;
-        levels.push(Level { chunk: (chunk as u64).max(1), period: period as u64, offset: offset as u64 });
+        let at = part(split, micro_batch);
+        if let Some(lengths) = split.sections.lengths(size) {
+            levels.push(Level::of_sections(&lengths, split.parts as u64, at as u64));
+            size /= split.parts;
+            continue;
+        }
+        let (offset, chunk) = piece(size / split.groups, split.parts, at);
+        let period = (size / split.groups) as u64;
+        levels.push(Level { chunk: (chunk as u64).max(1), period, offset: offset as u64, starts: Vec::new() });
         size = chunk * split.groups;
     }
     levels
@@ -149,9 +179,10 @@ fn gcd(a: u64, b: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use slapo_program::Sections;
 
     fn split(dim: usize, groups: i64, parts: i64, rank: i64) -> Split {
-        Split { dim, groups, parts, part: Part::Rank(rank) }
+        Split::even(dim, groups, parts, Part::Rank(rank))
     }
 
     fn indices(shape: &[i64], splits: Vec<Split>) -> Vec<u64> {
@@ -175,6 +206,18 @@ mod tests {
         assert_eq!(indices(&[2, 4], vec![split(1, 1, 2, 1)]), [2, 3, 6, 7]);
         assert_eq!(indices(&[8], vec![split(0, 2, 2, 0)]), [0, 1, 4, 5]);
         assert_eq!(indices(&[2, 2, 2], vec![split(0, 1, 2, 1), split(2, 1, 2, 0)]), [4, 6]);
+    }
+
+    #[test]
+    fn sections_of_different_sizes() {
+        let sections = Sections::new([2, 1, 1]).expect("three sections");
+        let part = |rank| Split { sections, ..split(0, 1, 2, rank) };
+        assert_eq!(indices(&[16], vec![part(0)]), [0, 1, 2, 3, 8, 9, 12, 13]);
+        assert_eq!(indices(&[16], vec![part(1)]), [4, 5, 6, 7, 10, 11, 14, 15]);
+        assert_eq!(indices(&[8, 2], vec![part(1), split(1, 1, 2, 0)]), [4, 6, 10, 14]);
+        assert_eq!(indices(&[2, 8], vec![Split { dim: 1, ..part(0) }]), [0, 1, 4, 6, 8, 9, 12, 14]);
+        let uneven = Placement { global_shape: vec![12], splits: vec![part(0)] };
+        assert!(local_shape(&uneven).is_err(), "a section of 3 does not divide into two parts");
     }
 
     #[test]

@@ -112,7 +112,7 @@ mod tests {
     use tch::{Device, Kind};
 
     fn split(dim: usize, groups: i64, parts: i64, at: i64) -> Split {
-        Split { dim, groups, parts, part: Part::Rank(at) }
+        Split::even(dim, groups, parts, Part::Rank(at))
     }
 
     /// Ranks 0, 1, … with their boxes of `arange(shape)`.

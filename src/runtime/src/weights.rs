@@ -116,9 +116,24 @@ fn read(
 /// The rank's box of a whole tensor, as a view where its strides allow it.
 fn cut(whole: Tensor, placement: &Placement) -> std::result::Result<Tensor, Failure> {
     placement.splits.iter().try_fold(whole, |whole, split| {
+        let size = whole.size().get(split.dim).copied().unwrap_or(0);
+        if let Some(lengths) = split.sections.lengths(size) {
+            return cut_sections(&whole, split, &lengths);
+        }
         let Split { dim, groups, parts, .. } = *split;
         part_of(&whole, dim, groups, parts, geometry::part(split, 0)).map_err(Failure::Run)
     })
+}
+
+/// The pieces of sections that are not of one size, behind each other.
+fn cut_sections(whole: &Tensor, split: &Split, lengths: &[i64]) -> std::result::Result<Tensor, Failure> {
+    let (dim, mut start, mut pieces) = (split.dim as i64, 0, Vec::new());
+    for length in lengths {
+        let piece = length / split.parts;
+        pieces.push(whole.f_narrow(dim, start + geometry::part(split, 0) * piece, piece)?);
+        start += length;
+    }
+    Ok(Tensor::f_cat(&pieces, dim)?)
 }
 
 fn initialise(program: &Program, parameter: &Parameter, ty: &TensorType) -> std::result::Result<Tensor, Failure> {

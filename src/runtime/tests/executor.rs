@@ -273,7 +273,7 @@ fn dropout_is_its_own_derivative_in_every_micro_batch() {
     let x = b.input("x", DType::F64, &[6, 50]);
     let forward = b.global("forward", Role::Gradient, DType::F64, &[3, 50]);
     let backward = b.global("backward", Role::Gradient, DType::F64, &[3, 50]);
-    let split = Split { dim: 0, groups: 1, parts: 2, part: Part::MicroBatch };
+    let split = Split::even(0, 1, 2, Part::MicroBatch);
     let placement = Placement { global_shape: vec![6, 50], splits: vec![split] };
     for (name, kind, global) in
         [("forward", FunctionKind::Forward, forward), ("backward", FunctionKind::Backward, backward)]

@@ -68,7 +68,7 @@ struct Weights {
 impl Rank {
     fn split(&self, axis: u32, dim: usize, groups: i64) -> Split {
         let parts = [self.plan.dp, self.plan.tp][axis as usize];
-        Split { dim, groups, parts, part: Part::Rank(self.at[axis as usize]) }
+        Split::even(dim, groups, parts, Part::Rank(self.at[axis as usize]))
     }
 
     fn weights(&mut self, name: &str, global_shape: &[i64], splits: &[Split]) -> Weights {
@@ -512,7 +512,7 @@ fn exchange(at: [i64; 3]) -> (Program, [Value; 4]) {
     let groups = [1, 2, 3];
     for axis in 0..3 {
         shape[axis] /= 2;
-        let split = Split { dim: axis, groups: groups[axis], parts: 2, part: Part::Rank(at[axis]) };
+        let split = Split::even(axis, groups[axis], 2, Part::Rank(at[axis]));
         let part = b.local(DType::F64, &shape);
         b.instr(Op::Part(split), vec![v(value)], vec![Some(part)]);
         value = part;
@@ -640,7 +640,7 @@ fn the_validator_knows_the_mesh() {
     let part = |p: &mut Program, at| p.parameters[1].placement.splits[0].part = Part::Rank(at);
     assert_eq!(faults(&|p| part(p, 2)), ["part 2 of 2 along dimension 1"]);
     let split = |p: &mut Program, groups, part| {
-        p.parameters[1].placement.splits[0] = Split { dim: 1, groups, parts: 4, part };
+        p.parameters[1].placement.splits[0] = Split::even(1, groups, 4, part);
     };
     assert!(faults(&|p| split(p, 1, Part::Rank(1))).is_empty(), "6 columns on 4 ranks");
     for (groups, part) in [(3, Part::Rank(1)), (1, Part::MicroBatch)] {

@@ -289,10 +289,7 @@ fn weights_are_read_with_strides_boxes_and_conversion() {
         filled(reading(whole.clone(), Some(source.clone()), Placement::default(), Init::Stored), Some(&path), true);
     assert!(got.expect("reads").equal(&stored));
     // Dimension 0 in 3 groups of 2 parts, the second of each; then the first half of dimension 1.
-    let splits = vec![
-        Split { dim: 0, groups: 3, parts: 2, part: Part::Rank(1) },
-        Split { dim: 1, groups: 1, parts: 2, part: Part::Rank(0) },
-    ];
+    let splits = vec![Split::even(0, 3, 2, Part::Rank(1)), Split::even(1, 1, 2, Part::Rank(0))];
     let placement = Placement { global_shape: vec![6, 4], splits };
     let part = TensorType::new(DType::F64, [3, 2]);
     let init = Init::Normal { std: 2.0, site: 3 };

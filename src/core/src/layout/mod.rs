@@ -9,6 +9,8 @@ mod guess;
 mod listing;
 mod partition;
 mod rules;
+mod sections;
+mod syncs;
 mod view;
 
 pub use listing::listing;
@@ -16,6 +18,7 @@ pub use partition::{Here, partition};
 pub use view::cut;
 
 use slapo_model::{Def, Graph, Node, Op, ValueId};
+use slapo_program::Sections;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -26,11 +29,23 @@ pub enum Layout {
     Replicated,
     /// Dimension `dim` of size N seen as `groups × n × N/(groups·n)`; a part owns one index of the middle factor.
     Split { dim: usize, groups: i64 },
+    /// Dimension `dim` as sections that are not of one size, of each of which a part owns its piece.
+    Sections { dim: usize, sections: Sections },
     /// The value is the sum over the parts.
     Partial,
 }
 
 pub use Layout::{Partial, Replicated, Split};
+
+impl Layout {
+    /// The dimension of which a part has a piece.
+    pub fn split_dim(self) -> Option<usize> {
+        match self {
+            Split { dim, .. } | Layout::Sections { dim, .. } => Some(dim),
+            Replicated | Partial => None,
+        }
+    }
+}
 
 /// A collective over one axis: the identity on global values, a change of layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -115,6 +130,7 @@ impl fmt::Display for Layout {
             Replicated => f.write_str("R"),
             Split { dim, groups: 1 } => write!(f, "S({dim})"),
             Split { dim, groups } => write!(f, "S({dim}, groups {groups})"),
+            Layout::Sections { dim, sections } => write!(f, "S({dim}, sections {sections:?})"),
             Partial => f.write_str("P"),
         }
     }
@@ -289,25 +305,23 @@ fn causes(node: &Node, typing: &Typing) -> Vec<Cause> {
     causes
 }
 
-/// Axes that split one dimension must nest in their order: `g₁·n₁` divides `g₂` and `g₂·n₂` the size. The first value, or
-/// operand after its free slice, where they do not: its node and dimension, and the two axes' positions in `typings`.
+/// Axes that split one dimension must nest in their order: `g₁·n₁` divides `g₂` and `g₂·n₂` the size; nothing nests in
+/// sections of different sizes. The first value, or operand after its free slice, where they do not: its node and dimension,
+/// and the two axes' positions in `typings`.
 pub fn joint_fault(graph: &Graph, typings: &[Typing]) -> Option<(usize, usize, usize, usize)> {
     for (i, node) in graph.nodes.iter().enumerate() {
         let values = node.reads().chain(node.outs.iter().copied().flatten());
         for v in values {
-            let held: Vec<(usize, usize, i64)> = typings
+            let held = |t: &Typing| t.slices.get(&(i, v)).copied().unwrap_or(t.of(v));
+            let held: Vec<(usize, usize, Layout)> = typings
                 .iter()
                 .enumerate()
-                .filter_map(|(axis, t)| match t.slices.get(&(i, v)).copied().unwrap_or(t.of(v)) {
-                    Split { dim, groups } => Some((axis, dim, groups)),
-                    _ => None,
-                })
+                .filter_map(|(axis, t)| held(t).split_dim().map(|dim| (axis, dim, held(t))))
                 .collect();
             for (k, a) in held.iter().enumerate() {
                 for b in &held[k + 1..] {
                     let size = graph.ty(v).shape[a.1];
-                    let nested = b.2 % (a.2 * typings[a.0].parts) == 0 && size % (b.2 * typings[b.0].parts) == 0;
-                    if a.1 == b.1 && !nested {
+                    if a.1 == b.1 && !nest((a.2, typings[a.0].parts), (b.2, typings[b.0].parts), size) {
                         return Some((i, a.1, a.0, b.0));
                     }
                 }
@@ -315,4 +329,14 @@ pub fn joint_fault(graph: &Graph, typings: &[Typing]) -> Option<(usize, usize, u
         }
     }
     None
+}
+
+/// Whether the split of an inner axis lies in that of an outer one, with the numbers of parts of the axes.
+fn nest(outer: (Layout, i64), inner: (Layout, i64), size: i64) -> bool {
+    match (outer, inner) {
+        ((Split { groups: first, .. }, parts), (Split { groups: second, .. }, others)) => {
+            second % (first * parts) == 0 && size % (second * others) == 0
+        }
+        _ => false,
+    }
 }

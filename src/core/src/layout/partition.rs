@@ -125,7 +125,7 @@ impl Local<'_> {
             return;
         }
         let source = node.tensor("self").or_else(|| node.tensor("grad_output"));
-        let Some(Split { dim, .. }) = source.map(|v| self.typing.of(v)) else { return };
+        let Some(dim) = source.and_then(|v| self.typing.of(v).split_dim()) else { return };
         let rank = source.map_or(0, |v| self.graph.ty(v).shape.len());
         let along = node.arg("dim").and_then(|arg| match arg {
             Arg::Int(d) => Some(wrap(*d, rank)),
@@ -244,8 +244,10 @@ impl Local<'_> {
 
     fn local_type(&self, v: ValueId) -> Type {
         let mut ty = self.graph.ty(v).clone();
-        if let Split { dim, groups } = self.typing.of(v) {
-            ty.shape[dim] = self.share(ty.shape[dim], groups);
+        match self.typing.of(v) {
+            Split { dim, groups } => ty.shape[dim] = self.share(ty.shape[dim], groups),
+            Layout::Sections { dim, .. } => ty.shape[dim] /= self.typing.parts,
+            Layout::Replicated | Partial => {}
         }
         ty
     }

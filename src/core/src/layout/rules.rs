@@ -5,10 +5,9 @@
 
 mod vocabulary;
 
-use super::{Layout, OnAxis, Partial, Refusal, Replicated, Split, Sync, Typing, view};
+use super::{Layout, OnAxis, Partial, Refusal, Replicated, Split, Typing, sections, view};
 use crate::ir::ops::{self, Call, wrap};
 use slapo_model::{Arg, Def, Graph, Node, Op, ValueId};
-use slapo_program::Collective;
 
 /// What a rule decides: a layout per result, and the replicated operands it reads as pieces.
 #[derive(Default)]
@@ -19,11 +18,14 @@ pub struct Outcome {
     pub biased_once: bool,
 }
 
-type Verdict = Result<Outcome, Refusal>;
+pub(super) type Verdict = Result<Outcome, Refusal>;
 
 /// Applies the row of the node's operator; `sliceable` as [`sliceable`] gives it.
 pub fn apply(graph: &Graph, node: &Node, typing: &Typing, sliceable: &[bool], on: OnAxis) -> Verdict {
     let rule = Rule { graph, node, typing, sliceable, on };
+    if node.reads().any(|v| matches!(typing.of(v), Layout::Sections { .. })) {
+        return rule.sectioned();
+    }
     match &node.op {
         Op::StepSum => Ok(rule.all(Replicated)),
         Op::Collective { kind, .. } => rule.collective(*kind),
@@ -136,7 +138,7 @@ static ROWS: &[Row] = &[
     ("where.self", |r| r.elementwise()),
 ];
 
-fn refuse(reason: impl Into<String>) -> Refusal {
+pub(super) fn refuse(reason: impl Into<String>) -> Refusal {
     Refusal {
         node: 0,
         reason: reason.into(),
@@ -147,12 +149,12 @@ fn refuse(reason: impl Into<String>) -> Refusal {
     }
 }
 
-struct Rule<'a> {
-    graph: &'a Graph,
-    node: &'a Node,
-    typing: &'a Typing,
+pub(super) struct Rule<'a> {
+    pub(super) graph: &'a Graph,
+    pub(super) node: &'a Node,
+    pub(super) typing: &'a Typing,
     sliceable: &'a [bool],
-    on: OnAxis<'a>,
+    pub(super) on: OnAxis<'a>,
 }
 
 /// Whether the node takes a rank's rows of an input, of one axis after the other.
@@ -189,11 +191,11 @@ pub fn sliceable(graph: &Graph) -> Vec<bool> {
 }
 
 impl Rule<'_> {
-    fn call(&self) -> Call<'_> {
+    pub(super) fn call(&self) -> Call<'_> {
         Call { graph: self.graph, node: self.node }
     }
 
-    fn layout(&self, name: &str) -> Layout {
+    pub(super) fn layout(&self, name: &str) -> Layout {
         self.node.tensor(name).map_or(Replicated, |v| self.typing.of(v))
     }
 
@@ -207,15 +209,15 @@ impl Rule<'_> {
         self.node.args.iter().find(|(_, arg)| reads(arg)).map_or("", |(name, _)| name)
     }
 
-    fn shape(&self, name: &str) -> &[i64] {
+    pub(super) fn shape(&self, name: &str) -> &[i64] {
         self.node.tensor(name).map_or(&[], |v| &self.graph.ty(v).shape)
     }
 
-    fn out_shape(&self) -> &[i64] {
+    pub(super) fn out_shape(&self) -> &[i64] {
         self.node.outs.iter().flatten().next().map_or(&[], |v| &self.graph.ty(*v).shape)
     }
 
-    fn all(&self, layout: Layout) -> Outcome {
+    pub(super) fn all(&self, layout: Layout) -> Outcome {
         Outcome { results: vec![layout; self.node.outs.len()], ..Outcome::default() }
     }
 
@@ -234,68 +236,8 @@ impl Rule<'_> {
         }
     }
 
-    /// Micro-batches divide a rank's rows of an input further; to other axes a piece is as the whole.
-    fn part(&self, dim: usize, groups: i64) -> Verdict {
-        match self.on.axis {
-            None if is_rows_of_input(self.graph, self.node) => Ok(self.all(Split { dim: 0, groups: 1 })),
-            _ => self.inner(dim, groups),
-        }
-    }
-
-    /// Pieces of an inner axis, whose partition the graph has seen already: of the same dimension they lie within this one's.
-    fn inner(&self, cut: usize, groups: i64) -> Verdict {
-        match self.layout("self") {
-            Split { dim, groups: own } if dim == cut => match groups % own.saturating_mul(self.typing.parts) {
-                0 => Ok(self.all(Split { dim, groups: own })),
-                _ => Err(refuse("pieces of one dimension do not nest")),
-            },
-            layout => Ok(self.all(layout)),
-        }
-    }
-
-    /// On its own axis a sync must find what it takes; on others it is the identity.
-    fn sync(&self, number: u32) -> Verdict {
-        let from = self.layout("self");
-        match self.on.syncs.get(number as usize) {
-            Some((axis, sync)) if Some(*axis) == self.on.axis => {
-                let Some(to) = sync.apply(from) else {
-                    return Err(refuse(format!("`{sync}` takes {}, but the value is {from}", sync.takes())));
-                };
-                let exchanges = matches!(sync.chosen(from), Some(Sync::AllToAll { .. }));
-                for (layout, shape) in [(from, self.shape("self")), (to, self.out_shape())] {
-                    match layout {
-                        Split { dim, groups } if exchanges || groups != 1 => self.divides(shape, dim, groups)?,
-                        _ => {}
-                    }
-                }
-                Ok(self.all(to))
-            }
-            _ => self.linear(),
-        }
-    }
-
-    /// Of an inner axis: the identity, but for the largest of summands.
-    fn collective(&self, kind: Collective) -> Verdict {
-        match (kind, self.layout("self")) {
-            (Collective::AllReduceMax, Partial) => Err(refuse("the largest of partial sums is not that of the sums")),
-            (Collective::AllGather { dim, groups } | Collective::ReduceScatter { dim, groups }, _) => {
-                self.inner(dim, groups)
-            }
-            (Collective::AllToAll { to, .. }, Split { dim, .. }) if dim == to => self.inner(to, 1),
-            (Collective::AllToAll { from, groups, .. }, _) => self.inner(from, groups),
-            (_, layout) => Ok(self.all(layout)),
-        }
-    }
-
-    /// Refuses pieces of different sizes, with the sizes of the axis that would do.
-    fn divides(&self, shape: &[i64], dim: usize, groups: i64) -> Result<(), Refusal> {
-        let fits = |parts: &i64| shape[dim] % groups.saturating_mul(*parts) == 0;
-        let legal = (1..=shape[dim]).filter(fits).collect();
-        self.even(shape, dim, groups, "it moves pieces").map_err(|refusal| Refusal { legal, ..refusal })
-    }
-
     /// Refuses a split dimension that does not divide into equal pieces, where `what` needs them.
-    fn even(&self, shape: &[i64], dim: usize, groups: i64, what: &str) -> Result<(), Refusal> {
+    pub(super) fn even(&self, shape: &[i64], dim: usize, groups: i64, what: &str) -> Result<(), Refusal> {
         let (size, parts) = (shape[dim], self.typing.parts);
         match size % groups.saturating_mul(parts) {
             0 => Ok(()),
@@ -307,7 +249,7 @@ impl Rule<'_> {
     fn evenly(&self, name: &str, what: &str) -> Result<(), Refusal> {
         match self.layout(name) {
             Split { dim, groups } => self.even(self.shape(name), dim, groups, what),
-            Replicated | Partial => Ok(()),
+            Replicated | Partial | Layout::Sections { .. } => Ok(()),
         }
     }
 
@@ -318,7 +260,7 @@ impl Rule<'_> {
     }
 
     /// Linear in its only tensor.
-    fn linear(&self) -> Verdict {
+    pub(super) fn linear(&self) -> Verdict {
         Ok(self.all(self.layout("self")))
     }
 
@@ -565,21 +507,23 @@ impl Rule<'_> {
         }
     }
 
+    /// Pieces of one size are groups of the whole, others its sections.
     fn joined(&self, parts: &[ValueId], layouts: &[Layout], along: usize) -> Verdict {
-        let (mut total, mut unit) = (0, None);
+        let mut units = Vec::new();
         for (v, layout) in parts.iter().zip(layouts) {
-            let Split { dim, groups } = layout else {
-                return Err(refuse("it joins split and unsplit tensors along the split dimension"));
-            };
-            self.even(&self.graph.ty(*v).shape, *dim, *groups, "it joins pieces")?;
-            let own = self.graph.ty(*v).shape[*dim] / groups;
-            if *dim != along || unit.is_some_and(|u| u != own) {
-                return Err(refuse("it joins tensors whose pieces have different sizes"));
+            match layout {
+                Split { dim, groups } if *dim == along => {
+                    self.even(&self.graph.ty(*v).shape, *dim, *groups, "it joins pieces")?;
+                    let unit = self.graph.ty(*v).shape[*dim] / groups;
+                    units.extend(std::iter::repeat_n(unit, *groups as usize));
+                }
+                Split { .. } => return Err(refuse("it joins tensors that are split along different dimensions")),
+                _ => return Err(refuse("it joins split and unsplit tensors along the split dimension")),
             }
-            unit = Some(own);
-            total += groups;
         }
-        Ok(self.all(Split { dim: along, groups: total }))
+        sections::from_lengths(along, &units)
+            .map(|layout| self.all(layout))
+            .ok_or_else(|| refuse("it joins more pieces of different sizes than one dimension can have sections"))
     }
 
     fn pad(&self) -> Verdict {
@@ -673,7 +617,7 @@ impl Rule<'_> {
         }
     }
 
-    fn letters(&self, a: &str, b: &str) -> Letters {
+    pub(super) fn letters(&self, a: &str, b: &str) -> Letters {
         let (ra, rb) = (self.shape(a).len(), self.shape(b).len());
         if self.node.is_aten("linear") {
             // x [batch…, in] · w [out, in]
@@ -785,10 +729,10 @@ fn part(letter: char) -> &'static str {
 const CONTRACTED: char = 'k';
 
 /// Index letters of a contraction.
-struct Letters {
-    a: Vec<char>,
-    b: Vec<char>,
-    out: Vec<char>,
+pub(super) struct Letters {
+    pub(super) a: Vec<char>,
+    pub(super) b: Vec<char>,
+    pub(super) out: Vec<char>,
 }
 
 impl Letters {

@@ -53,6 +53,14 @@ pub fn cut(from: &[i64], to: &[i64], dim: usize, groups: i64) -> Option<usize> {
     })
 }
 
+/// Where dimension `dim` is in `to`, if it is one dimension there too: such a dimension keeps any split.
+pub fn kept(from: &[i64], to: &[i64], dim: usize) -> Option<usize> {
+    let (inputs, outputs) = block_of(from, to, dim)?;
+    let mut large = outputs.filter(|e| to[*e] != 1);
+    let alone = inputs.filter(|d| from[*d] != 1).eq([dim]);
+    large.next().filter(|e| alone && to[*e] == from[dim] && large.next().is_none())
+}
+
 /// The input and output dimensions of the finest common block that holds `dim`.
 fn block_of(from: &[i64], to: &[i64], dim: usize) -> Option<(Range<usize>, Range<usize>)> {
     let (mut i, mut o) = (0, 0);
@@ -120,6 +128,15 @@ mod tests {
             assert_eq!(view(&from, &to, dim, groups, 1), view(&from, &to, dim, groups, 2), "{from:?}");
         }
         assert_eq!(view(&[3, 1], &[1, 3], 0, 3, 1), Ok(Split { dim: 1, groups: 3 }));
+    }
+
+    #[test]
+    fn a_dimension_that_stays_alone() {
+        assert_eq!(kept(&[6, 7, 48], &[42, 48], 2), Some(1));
+        assert_eq!(kept(&[42, 48], &[6, 7, 48], 1), Some(2));
+        assert_eq!(kept(&[42, 48], &[42, 1, 48], 1), Some(2));
+        assert_eq!(kept(&[6, 7, 48], &[42, 48], 1), None);
+        assert_eq!(kept(&[6, 48], &[6, 4, 12], 1), None);
     }
 
     #[test]

@@ -71,7 +71,7 @@ impl Body {
             GraphOp::Vjp { op, results } => Op::Vjp { op: format!("aten::{op}"), results: *results },
             GraphOp::Part { dim, groups, parts, part } => {
                 let part = part.map_or(Part::MicroBatch, Part::Rank);
-                Op::Part(Split { dim: *dim, groups: *groups, parts: *parts, part })
+                Op::Part(Split::even(*dim, *groups, *parts, part))
             }
             GraphOp::Collective { axis, kind } => Op::Collective { axis: *axis, kind: *kind },
             GraphOp::StepSum | GraphOp::Border { .. } | GraphOp::Sync { .. } => return,

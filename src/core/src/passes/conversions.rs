@@ -57,7 +57,7 @@ pub fn conversions(
 fn held<'t>(joint: &Joint, v: ValueId, typings: impl Iterator<Item = &'t Typing>) -> i64 {
     let ty = joint.graph.ty(v);
     let elements: i64 = ty.shape.iter().product();
-    let parts = typings.filter(|typing| matches!(typing.of(v), Layout::Split { .. })).map(|typing| typing.parts);
+    let parts = typings.filter(|typing| typing.of(v).split_dim().is_some()).map(|typing| typing.parts);
     elements / parts.product::<i64>() * ty.dtype.bytes() as i64
 }
 

@@ -55,6 +55,9 @@ struct Merge<'a> {
     merged: Vec<Merged>,
 }
 
+/// The axis of a reduction, and how every axis holds what it gives.
+type Held = (usize, Vec<Layout>);
+
 /// A term of a sum that is an all-reduce.
 #[derive(Clone, Copy)]
 struct Reduction {
@@ -142,9 +145,7 @@ impl<'a> Merge<'a> {
 
     /// Positions of the terms that are one reduction, for every term that begins one.
     fn groups(&self, terms: &[ValueId]) -> Vec<Vec<usize>> {
-        /// An axis, and how the ranks of every axis hold the result.
-        type Key = (usize, Vec<Layout>);
-        let mut groups: Vec<(Option<Key>, Vec<usize>)> = Vec::new();
+        let mut groups: Vec<(Option<Held>, Vec<usize>)> = Vec::new();
         for (at, term) in terms.iter().enumerate() {
             let key = self.reduction(*term).map(|reduction| {
                 let held = self.typings.iter().map(|typing| typing.of(*term)).collect();

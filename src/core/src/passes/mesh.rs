@@ -88,7 +88,7 @@ pub fn local(
     let joint = partitioned(model, meshed, effects, layouts, check, coordinates, &mut |axis, joint, typing| {
         for (site, v) in dropouts(&joint.graph) {
             if let Layout::Split { dim, groups } = typing.of(v) {
-                let split = Split { dim, groups, parts: typing.parts, part: Part::Rank(coordinates[axis]) };
+                let split = Split::even(dim, groups, typing.parts, Part::Rank(coordinates[axis]));
                 placements.entry(site).or_default().splits.push(split);
             }
         }
@@ -156,7 +156,7 @@ pub fn boxes(effects: &Effects, coordinates: &[i64]) -> BTreeMap<ParameterId, Ve
     let mut boxes: BTreeMap<ParameterId, Vec<(usize, Split)>> = BTreeMap::new();
     for s in shards {
         let (parts, part) = (effects.axes[s.axis].size, Part::Rank(coordinates[s.axis]));
-        let split = Split { dim: s.dim, groups: s.groups, parts, part };
+        let split = Split { sections: s.sections, ..Split::even(s.dim, s.groups, parts, part) };
         boxes.entry(s.parameter).or_default().push((s.axis, split));
     }
     boxes
@@ -200,8 +200,11 @@ fn uneven(model: &Model, effects: &Effects) -> Vec<LayoutFault> {
     for shard in &effects.shards {
         let size = model.parameter(shard.parameter).shape.get(shard.dim).copied().unwrap_or(1);
         let parts = effects.axes[shard.axis].size;
-        let fits = |parts: i64| size % (shard.groups * parts) == 0;
-        let may_differ = shard.uneven && shard.groups == 1;
+        let fits = |parts: i64| match shard.sections.is_none() {
+            true => size % (shard.groups * parts) == 0,
+            false => shard.sections.divide(size, parts),
+        };
+        let may_differ = shard.uneven && shard.groups == 1 && shard.sections.is_none();
         if !may_differ && !fits(parts) {
             let problem =
                 LayoutProblem::Uneven { parameter: shard.parameter, dim: shard.dim, size, groups: shard.groups, parts };
@@ -261,7 +264,7 @@ impl Mesh<'_> {
     }
 
     fn held(&self, parameter: ParameterId, axis: usize) -> Layout {
-        self.shard(parameter, axis).map_or(Layout::Replicated, |s| Layout::Split { dim: s.dim, groups: s.groups })
+        self.shard(parameter, axis).map_or(Layout::Replicated, Shard::layout)
     }
 
     /// The syncs as the schedule has them.

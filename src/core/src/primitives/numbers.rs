@@ -2,6 +2,7 @@
 
 use super::{Problem, Refusal};
 use crate::schedule::Argument;
+use slapo_program::Sections;
 use slapo_syntax::Code;
 
 /// At most six divisors of `number`, those closest to `near` first.
@@ -34,13 +35,38 @@ pub fn groups(argument: Option<&Argument>) -> Result<i64, Refusal> {
         None => Ok(1),
         Some(Argument::Int(groups)) if *groups >= 1 => Ok(*groups),
         Some(Argument::List(_)) => {
-            let message = "sections of different sizes cannot be split yet";
+            let message = "only parameters are split in sections of different sizes";
             let problem = Problem::new(Code::BadValue, message, "a list of sizes");
-            Err(Refusal::illegal(problem.help("`groups` is the number of equal sections")))
+            Err(Refusal::illegal(problem.help("`groups` is the number of equal sections here")))
         }
         Some(other) => {
             let message = format!("a dimension cannot be seen in {other} groups");
             Err(Refusal::illegal(Problem::new(Code::BadValue, message, "must be a whole number of at least 1")))
+        }
+    }
+}
+
+/// The sections that a step asks for: a number of groups, or sizes that are not all the same.
+pub fn sections(argument: Option<&Argument>) -> Result<(i64, Sections), Refusal> {
+    let Some(Argument::List(list)) = argument else { return Ok((groups(argument)?, Sections::default())) };
+    let size = |size: &Argument| if let Argument::Int(size) = size { Some(*size) } else { None };
+    let sizes: Option<Vec<i64>> = list.iter().map(size).collect();
+    let sizes = sizes.filter(|sizes| !sizes.is_empty() && sizes.iter().all(|size| *size >= 1));
+    if let Some([first, rest @ ..]) = sizes.as_deref()
+        && rest.iter().all(|size| size == first)
+    {
+        return Ok((list.len() as i64, Sections::default()));
+    }
+    match sizes.and_then(Sections::new) {
+        Some(sections) => Ok((1, sections)),
+        None => {
+            let shown = argument.map(ToString::to_string).unwrap_or_default();
+            let message = format!("a dimension cannot be seen in the sections {shown}");
+            let problem = Problem::new(Code::BadValue, message, "not a list of sizes");
+            let most = Sections::MOST;
+            Err(Refusal::illegal(
+                problem.help(format!("sizes are whole numbers of at least 1, at most {most} of them")),
+            ))
         }
     }
 }

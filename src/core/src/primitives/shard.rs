@@ -1,6 +1,6 @@
 //! `param.shard(dim, over, groups, uneven)`: a parameter held in pieces.
 
-use super::numbers::{divisors, groups, joined, numbered};
+use super::numbers::{divisors, joined, numbered, sections};
 use super::{Class, Parameter, Primitive, Problem, Receiver, Refusal, State};
 use crate::compile::{Effects, MeshAxis, Shard};
 use crate::schedule::{Argument, Kind, Place, Step, Want, dimension, dimensions, roles};
@@ -22,7 +22,8 @@ pub static SHARD: Primitive = Primitive {
             name: "groups",
             want: Want::one(Kind::Groups),
             default: Some(Argument::Int(1)),
-            docs: "equal sections of the dimension, each of which is split: 3 for a fused query, key and value",
+            docs: "sections of the dimension, each of which is split: 3 for a fused query, key and value; a list of sizes \
+                   where they differ, `[32, 8, 8]` heads",
         },
         Parameter {
             name: "uneven",
@@ -42,6 +43,9 @@ ranks have one element more. A tied parameter is split under each of its names.
 Over several axes, or one that is given as factors, the pieces of an axis further out in the mesh are cut again by those
 further in. A parameter that is split over some of the factors only is the same on the ranks of the others: with `tp = [2, 2]`,
 four query heads can be split over `tp` and two key and value heads over `tp[0]`.
+
+The sizes of a list are relative: their sum must divide the dimension, and the axis every section. A value in such sections can
+be added to, activated and taken apart into its sections; nothing else is computed with it, and no other axis splits it.
 
 ```slapo
 mesh { tp = 2 }
@@ -63,12 +67,20 @@ fn check(state: &State, step: &Step) -> Result<(), Refusal> {
     let Place::Parameter { id, .. } = step.target.place else { return Ok(()) };
     let axes = state.axes(step)?;
     let dim = dim(state, step)?;
-    let groups = groups(step.arg("groups"))?;
+    let (groups, sections) = sections(step.arg("groups"))?;
     let before = |shard: &&Shard| shard.parameter == id && axes.contains(&shard.axis);
     if let Some(before) = state.effects.shards.iter().find(before) {
         return Err(sharded_before(state, step, before.step, &state.effects.axes[before.axis].name));
     }
     let size = state.model.parameter(id).shape[dim];
+    let other = |shard: &&Shard| shard.parameter == id && shard.dim == dim;
+    let other = state.effects.shards.iter().find(other);
+    if !sections.is_none() || other.is_some_and(|other| !other.sections.is_none()) {
+        return match (other, axes.len()) {
+            (None, 1) => fits(state, step, dim, size, axes[0]),
+            _ => illegal(sections_alone(state, step, dim, other.map(|other| other.step))),
+        };
+    }
     for axis in &axes {
         let others = Others::of(state, id, dim, *axis);
         if let Some((inner, outer)) = others.crossing(groups) {
@@ -87,6 +99,53 @@ fn check(state: &State, step: &Step) -> Result<(), Refusal> {
         _ if is_uneven(step) && parts == 1 && axes.len() == 1 => Ok(()),
         _ => illegal(uneven(state, step, dim, size, groups, parts, &over)),
     }
+}
+
+/// Whether sections of different sizes divide.
+fn fits(state: &State, step: &Step, dim: usize, size: i64, axis: usize) -> Result<(), Refusal> {
+    let over = &state.effects.axes[axis];
+    let (_, sections) = sections(step.arg("groups"))?;
+    // The sum of the sizes as they are given: they may have a common factor.
+    let given = match step.arg("groups") {
+        Some(Argument::List(sizes)) => sizes.as_slice(),
+        _ => &[],
+    };
+    let sum: i64 = given.iter().map(|size| if let Argument::Int(size) = size { *size } else { 0 }).sum();
+    if size % sum == 0 && sections.divide(size, over.size) {
+        return Ok(());
+    }
+    let shown = step.arg("groups").map(ToString::to_string).unwrap_or_default();
+    let message = format!(
+        "cannot split dimension {} ({size}) of `{}` over `{}` of size {} in the sections {shown}",
+        named(state, step, dim),
+        step.target.path,
+        over.name,
+        over.size
+    );
+    Err(Refusal::illegal(if size % sum == 0 {
+        let lengths = sections.lengths(size).unwrap_or_default();
+        let legal: Vec<i64> = divisors(lengths[0]).into_iter().filter(|k| sections.divide(size, *k)).collect();
+        let here = format!("sections of {} do not divide by {}", joined(&lengths), over.size);
+        Problem::new(Code::Uneven, message, here).help(format!(
+            "legal sizes of `{}` here: {}",
+            over.name,
+            joined(&legal)
+        ))
+    } else {
+        Problem::new(Code::Uneven, message, format!("{size} / {sum} is not a whole number"))
+            .help("the sum of the sizes must divide the dimension")
+    }))
+}
+
+fn sections_alone(state: &State, step: &Step, dim: usize, other: Option<u32>) -> Problem {
+    let message = format!(
+        "dimension {} of `{}` is split over one axis only, since its sections are of different sizes",
+        named(state, step, dim),
+        step.target.path
+    );
+    let problem =
+        Problem::new(Code::SplitsCross, message, "over another axis").help("split another dimension, or over one axis");
+    other.into_iter().fold(problem, |problem, step| problem.earlier(step, "the other split"))
 }
 
 /// The dimension that a step means.
@@ -143,7 +202,7 @@ impl Others {
         let mut others = Others { parts: 1, groups: 1, outer: Vec::new(), inner: Vec::new() };
         for shard in state.effects.shards.iter().filter(|shard| shard.parameter == parameter && shard.dim == dim) {
             let step = state.steps.iter().find(|step| step.id == shard.step);
-            let given = step.and_then(|step| groups(step.arg("groups")).ok()).unwrap_or(1);
+            let given = step.and_then(|step| sections(step.arg("groups")).ok()).map_or(1, |(groups, _)| groups);
             others.parts = others.parts.saturating_mul(state.effects.axes[shard.axis].size);
             others.groups = others.groups.max(given);
             let side = if shard.axis < axis { &mut others.outer } else { &mut others.inner };
@@ -224,7 +283,8 @@ fn named(state: &State, step: &Step, dim: usize) -> String {
 /// Effects hold groups of the whole dimension: what is inside another axis counts its pieces too.
 fn apply(state: &mut State, step: &Step) {
     let Place::Parameter { id, .. } = step.target.place else { return };
-    let (Ok(axes), Ok(dim), Ok(given)) = (state.axes(step), dim(state, step), groups(step.arg("groups"))) else {
+    let (Ok(axes), Ok(dim), Ok((given, sections))) = (state.axes(step), dim(state, step), sections(step.arg("groups")))
+    else {
         return;
     };
     for axis in axes {
@@ -236,7 +296,8 @@ fn apply(state: &mut State, step: &Step) {
                 false => shard.groups *= size,
             }
         }
-        shards.push(Shard { parameter: id, dim, groups, uneven: is_uneven(step), axis, step: step.id });
+        let uneven = is_uneven(step);
+        shards.push(Shard { parameter: id, dim, groups, sections, uneven, axis, step: step.id });
     }
     state.touched.insert(id);
 }

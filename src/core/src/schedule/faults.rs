@@ -167,7 +167,7 @@ fn denied(denial: &Denial, conversion: &Conversion, step: u32, checked: &Checked
 fn held(layout: Layout) -> Option<&'static str> {
     match layout {
         Layout::Replicated => None,
-        Layout::Split { .. } => Some("split over the micro-batches"),
+        Layout::Split { .. } | Layout::Sections { .. } => Some("split over the micro-batches"),
         Layout::Partial => Some("a sum over the micro-batches"),
     }
 }

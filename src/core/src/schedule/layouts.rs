@@ -118,6 +118,9 @@ impl Teller<'_> {
         let takes = match (sync, found) {
             (Sync::AllGather { dim: Some(dim) }, Layout::Split { .. })
             | (Sync::AllToAll { from: dim, .. }, Layout::Split { .. }) => format!("a value that is split along {dim}"),
+            (Sync::AllGather { .. } | Sync::AllToAll { .. }, Layout::Sections { .. }) => {
+                "a value that is split in groups of one size".to_string()
+            }
             _ => sync.takes().to_string(),
         };
         let message = match sync {
@@ -130,6 +133,9 @@ impl Teller<'_> {
                 diagnostic.help("ask for it in two steps: first `layout(replicate)`, then the pieces")
             }
             (Sync::Become(_), _) => diagnostic.help("ask for another dimension, or first for `layout(replicate)`"),
+            (_, Layout::Sections { .. }) => {
+                diagnostic.help("no collective puts sections of different sizes together: sync what is made of them")
+            }
             (_, Layout::Replicated) => diagnostic.help("every rank has all of it: leave the sync out"),
             (Sync::AllGather { .. } | Sync::AllToAll { .. }, Layout::Split { dim, .. }) => {
                 diagnostic.help(format!("it is dimension {dim} that is split"))
@@ -200,6 +206,11 @@ impl Teller<'_> {
                 let groups = if groups == 1 { String::new() } else { format!(", groups: {groups}") };
                 let dim = self.role(parameter, dim);
                 diagnostic.help(format!("split it alike: `{selector}.shard({dim}, over: {}{groups})`", self.axis))
+            }
+            (Layout::Sections { dim, sections }, Layout::Replicated, _) => {
+                let dim = self.role(parameter, dim);
+                let shard = format!("{selector}.shard({dim}, over: {}, groups: {sections:?})", self.axis);
+                diagnostic.help(format!("split it alike: `{shard}`"))
             }
             _ => diagnostic.help("hold the parameter as what it is computed with"),
         }
@@ -280,6 +291,7 @@ impl Teller<'_> {
             "shard" => {
                 let groups = match arg("groups").as_str() {
                     "1" => String::new(),
+                    sizes if sizes.starts_with('[') => format!(" in sections {sizes}"),
                     groups => format!(" in {groups} groups"),
                 };
                 format!("splits `{}` of `{}`{groups}", arg("dim"), step.target.path)
@@ -317,6 +329,9 @@ impl Teller<'_> {
             Layout::Split { dim, groups: 1 } => format!("split over `{}` along dimension {dim}", self.axis),
             Layout::Split { dim, groups } => {
                 format!("split over `{}` along dimension {dim} in {groups} groups", self.axis)
+            }
+            Layout::Sections { dim, sections } => {
+                format!("split over `{}` along dimension {dim} in sections {sections:?}", self.axis)
             }
             Layout::Partial => format!("a partial sum over `{}`", self.axis),
         }

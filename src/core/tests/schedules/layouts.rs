@@ -144,6 +144,31 @@ fn steps_and_effects() {
     assert_eq!(without_tp, Err(ReplayError::Refused { step: 1, message }));
 }
 
+/// Several axes, factors, sections, layouts and limits, and that written steps say the same.
+#[test]
+fn steps_over_factors() {
+    let statements = [
+        "    b.attn.c_attn.{weight, bias}.shard(out, over: [tp, dp], groups: 3)",
+        "    b.mlp.c_fc.bias.shard(out, over: tp[1])",
+        "    b.mlp.c_proj.weight.shard(in, over: dp, groups: [2, 1, 1])",
+        "    b.mlp.c_proj.output().sync(reduce_scatter(seq, groups: 2), over: tp)",
+        "    b.mlp.c_proj.output().sync(all_gather, over: tp)",
+        "    b.ln_1.output().layout(shard(batch), over: [dp, tp[0]])",
+        "    b.deny(reshard: 1.5MiB)",
+        "    m.data_parallel(over: tp)",
+    ];
+    let run = run("list", &text(&statements).replace("tp = 2", "tp = [2, 4]"));
+    let mut out = run.rendered();
+    run.steps().iter().for_each(|step| out += &format!("{step}\n"));
+    let effects = &run.checked.effects;
+    effects.shards.iter().for_each(|shard| out += &format!("{shard:?}\n"));
+    effects.syncs.iter().for_each(|sync| out += &format!("{sync:?}\n"));
+    effects.data_parallel.iter().for_each(|data| out += &format!("{data:?}\n"));
+    insta::assert_snapshot!("steps-over-factors", out);
+    let json = to_json(&run.checked.steps).unwrap();
+    assert_eq!(replay(&json, &gpt2(), run.checked.sizes, &effects.axes).as_ref(), Ok(effects));
+}
+
 /// Faults that no short schedule gives, made by hand.
 #[test]
 fn faults_made_by_hand() {

@@ -54,7 +54,7 @@ impl Build {
     /// The running micro-batch's rows of an input.
     pub fn rows(&mut self, whole: Value, part: Value) {
         let parts = i64::from(self.program.micro_batches);
-        let split = Split { dim: 0, groups: 1, parts, part: Part::MicroBatch };
+        let split = Split::even(0, 1, parts, Part::MicroBatch);
         self.instr(Op::Part(split), vec![v(whole)], vec![Some(part)]);
     }
 
