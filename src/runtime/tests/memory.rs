@@ -9,7 +9,9 @@ use slapo_program::*;
 use slapo_runtime::allocator::{self, Memory};
 use slapo_runtime::executor::Executor;
 use slapo_runtime::mesh::Mesh;
+use slapo_runtime::weights;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 use tch::{Device, Kind, Tensor};
 
 const F64: (Kind, Device) = (Kind::Double, Device::Cpu);
@@ -193,4 +195,30 @@ fn a_mesh_frees_what_it_communicates() {
     }
     drop(mesh);
     assert_eq!(allocator::read().current, begin);
+}
+
+/// Nobody could read this archive whole: it is 256 GiB of zeros that were never written.
+#[test]
+fn a_rank_touches_its_own_box_of_the_archive_only() {
+    let _alone = alone();
+    let (rows, width, parts) = (1 << 16, 1 << 19, 1 << 16);
+    let mut b = Build::new();
+    b.program.loss = id(b.global("loss", Role::Scalar, DType::F64, &[]));
+    b.program.mesh = vec![Axis { name: "tp".to_owned(), size: parts }];
+    b.program.coordinates = vec![parts - 1];
+    let weight = b.parameter("weight", &[rows / parts, width]);
+    let split = Split { dim: 0, groups: 1, parts, part: Part::Rank(parts - 1) };
+    let parameter = b.program.parameters.last_mut().expect("just made");
+    parameter.placement = Placement { global_shape: vec![rows, width], splits: vec![split] };
+    let (shape, strides) = (vec![rows, width], vec![width, 1]);
+    parameter.source = Some(Source { offset: 0, dtype: DType::F64, shape, strides });
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    file.as_file().set_len((rows * width * 8) as u64).expect("grows");
+    let mut executor = Executor::new(b.finish()).expect("prepares");
+    let began = Instant::now();
+    let (before, after, loaded) = measure(|| weights::load(&mut executor, Some(file.path()), false));
+    loaded.expect("loads");
+    assert_eq!(executor.global(id(weight)).expect("is filled").size(), [1, width]);
+    assert_eq!(after.peak - before.current, 8 * width as u64);
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
 }
