@@ -25,6 +25,7 @@ pub struct Meshed {
 pub enum Check {
     Held,
     /// Go on with guesses, without one of the reductions that `data_parallel` brings.
+    #[doc(hidden)]
     Bypassed {
         without: Option<End>,
     },
