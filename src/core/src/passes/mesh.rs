@@ -43,6 +43,7 @@ pub struct Choice {
 pub enum Check {
     Held,
     /// Go on with guesses, without one of the reductions that `data_parallel` brings.
+    #[doc(hidden)]
     Bypassed {
         without: Option<End>,
     },
