@@ -70,14 +70,10 @@ impl<'r> Bench<'r> {
             save: Some(parameters.clone()),
             ..self.job(programs)?
         };
-        let (mut outcome, failed) = self.follow(&job)?;
-        match failed {
-            None => {
-                outcome.gradients = numbers(&gradients)?;
-                outcome.parameters = numbers(&parameters)?;
-            }
-            Some((Some(message), _)) => outcome.at_odds = Some(message),
-            Some((None, failure)) => return Err(failure),
+        let mut outcome = self.follow(&job)?;
+        if outcome.at_odds.is_none() {
+            outcome.gradients = numbers(&gradients)?;
+            outcome.parameters = numbers(&parameters)?;
         }
         Ok(outcome)
     }
@@ -86,11 +82,8 @@ impl<'r> Bench<'r> {
     pub fn trace(&self, name: &str, programs: Vec<Program>, values: Vec<Value>) -> Result<BTreeMap<String, Array>> {
         let path = self.folder.0.join(format!("{name}.trace.safetensors"));
         let trace = Some(Trace { path: path.clone(), values });
-        let (_, failed) = self.follow(&Job { steps: 1, trace, ..self.job(programs)? })?;
         // Ranks that disagree do so behind the trace.
-        if let Some((None, failure)) = failed {
-            return Err(failure);
-        }
+        self.follow(&Job { steps: 1, trace, ..self.job(programs)? })?;
         read(&path)
     }
 
@@ -113,9 +106,8 @@ impl<'r> Bench<'r> {
         })
     }
 
-    /// Runs a job to its end. Where it failed: what ranks do not agree on, if that is why, and the failure.
-    #[expect(clippy::type_complexity, reason = "one caller's pair of reasons")]
-    fn follow(&self, job: &Job) -> Result<(Outcome, Option<(Option<String>, Box<Failure>)>)> {
+    /// Runs a job to its end, or to where its ranks disagree.
+    fn follow(&self, job: &Job) -> Result<Outcome> {
         let mut worker = Worker::start(&self.worker)?;
         worker.give(job)?;
         let (mut outcome, mut failed) = (Outcome::default(), None);
@@ -131,18 +123,19 @@ impl<'r> Bench<'r> {
             }
         }
         let (ending, said) = worker.finish()?;
-        if let Some(event) = failed {
-            let at_odds = match &event {
-                Event::Failed { kind: FailureKind::Ranks, message, .. } => Some(message.clone()),
-                _ => None,
-            };
-            return Ok((outcome, Some((at_odds, failure(&event, &self.ready.archive.model, &said)))));
+        match failed {
+            None => {}
+            Some(Event::Failed { kind: FailureKind::Ranks, message, .. }) => {
+                outcome.at_odds = Some(message);
+                return Ok(outcome);
+            }
+            Some(event) => return Err(failure(&event, &self.ready.archive.model, &said)),
         }
         if !ending.0.success() {
             let failure = Failure::worker(Code::WorkerDied, format!("the worker {ending}"));
             return Err(said.into_iter().fold(failure, |failure, line| failure.note(line)));
         }
-        Ok((outcome, None))
+        Ok(outcome)
     }
 }
 
