@@ -47,6 +47,7 @@ fn random_layouts(specimen: &Specimen, sizes: [i64; 2], attempt: usize, random: 
         Split { dim, groups } => {
             ty.shape.get(dim).is_some_and(|n| *n > 0 && (groups == 1 || n % (groups * parts) == 0))
         }
+        Layout::Sections { dim, sections } => ty.shape.get(dim).is_some_and(|n| sections.divide(*n, parts)),
     };
     let mut held = |v: ValueId| {
         let ty = &specimen.types[&v];
@@ -119,17 +120,18 @@ impl Sheet {
         let (first, whole) = self.parameter(noise.clone(), None, false);
         let (parameter, own) = self.parameter(noise, Some(first.0), false);
         for (axis, layout) in held.into_iter().enumerate() {
-            let (dim, groups) = match layout {
+            let (dim, groups, sections) = match layout {
                 Replicated => continue,
-                Partial => (summed.iter().position(|a| *a == axis).unwrap_or(0), 1),
-                Split { dim, groups } => (stack.len() + dim, groups),
+                Partial => (summed.iter().position(|a| *a == axis).unwrap_or(0), 1, Sections::default()),
+                Split { dim, groups } => (stack.len() + dim, groups, Sections::default()),
+                Layout::Sections { dim, sections } => (stack.len() + dim, 1, sections),
             };
             self.effects.shards.push(Shard {
                 parameter,
                 dim,
                 groups,
                 axis,
-                sections: Sections::default(),
+                sections,
                 uneven: true,
                 step: 0,
             });
@@ -197,7 +199,7 @@ impl Sheet {
             })
         };
         let typings = [typing(0).ok()?, typing(1).ok()?];
-        layout::joint_fault(&self.b.graph, &typings).is_none().then_some(typings)
+        layout::nesting(&self.b.graph, &typings).is_ok().then_some(typings)
     }
 
     /// Adds one case, if the rules accept it.

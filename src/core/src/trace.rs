@@ -5,7 +5,7 @@
 //! schedule's have in common they call alike, and a sync is the identity, so every value has one counterpart at most.
 //! Read [`traced`] first; [`assemble`] makes a value of its parts.
 
-use crate::compile::{Compiled, Effects, coordinates, micro_typing};
+use crate::compile::{Compiled, Effects, MeshAxis, coordinates, micro_typing};
 use crate::layout::{Layout, Typing};
 use crate::passes::autodiff::Joint;
 use crate::passes::borders::differentiable;
@@ -38,6 +38,8 @@ pub struct Held {
     pub axis: Option<String>,
     pub parts: i64,
     pub layout: Layout,
+    /// When a rank's graph was taken apart along the axis: 0 first.
+    pub turn: usize,
 }
 
 /// The values that `ours`, the first rank's program, has in common with `theirs`, the [`crate::compile::oracle`]: those of
@@ -110,35 +112,38 @@ fn counterparts(joint: &Joint) -> BTreeMap<&str, String> {
 
 /// By name: how the parts hold the values of forward.
 fn layouts(model: &Model, compiled: &Compiled, effects: &Effects) -> BTreeMap<String, Vec<Held>> {
-    let mut held: BTreeMap<String, Vec<Held>> = BTreeMap::new();
-    let mut add = |axis: Option<&str>, joint: &Joint, typing: &Typing| {
+    let mut held: BTreeMap<String, Vec<(usize, Held)>> = BTreeMap::new();
+    let mut add = |at: usize, axis: Option<&str>, turn: usize, joint: &Joint, typing: &Typing| {
         for node in &joint.graph.nodes[..joint.forward] {
             for out in node.outs.iter().flatten() {
-                let layout = Held { axis: axis.map(str::to_owned), parts: typing.parts, layout: typing.of(*out) };
-                let known = held.entry(joint.graph.value(*out).name.clone()).or_default();
-                // Axes come from the innermost on, micro-batches last.
-                known.insert(if axis.is_some() { 0 } else { known.len() }, layout);
+                let layout = typing.of(*out);
+                let layout = Held { axis: axis.map(str::to_owned), parts: typing.parts, layout, turn };
+                held.entry(joint.graph.value(*out).name.clone()).or_default().push((at, layout));
             }
         }
     };
     let first = coordinates(effects, 0);
+    let mut turns = 0;
     let on_axis = &mut |axis: usize, joint: &Joint, typing: &Typing| {
-        add(Some(&effects.axes[axis].name), joint, typing);
+        add(axis, Some(&effects.axes[axis].name), turns, joint, typing);
+        turns += 1;
     };
     let meshed = compiled.meshed();
     let local = mesh::partitioned(model, &meshed, effects, &compiled.layouts, Check::Held, &first, on_axis);
-    let Ok(local) = local else { return held };
-    let mut axes =
-        if compiled.layouts.is_empty() { 0 } else { effects.axes.iter().filter(|axis| axis.size > 1).count() };
+    let Ok(local) = local else { return BTreeMap::new() };
     if effects.micro_batches > 1
         && let Ok(typing) = micro_typing(&local, i64::from(effects.micro_batches))
     {
-        add(None, &local, &typing);
-        axes += 1;
+        add(effects.axes.len(), None, turns, &local, &typing);
+        turns += 1;
     }
+    let in_mesh_order = |mut held: Vec<(usize, Held)>| {
+        held.sort_by_key(|(at, _)| *at);
+        held.into_iter().map(|(_, held)| held).collect()
+    };
     // Values that came with a partition are of that rank alone.
-    held.retain(|_, layouts| layouts.len() == axes);
-    held
+    let known = held.into_iter().filter(|(_, held)| held.len() == turns);
+    known.map(|(name, held)| (name, in_mesh_order(held))).collect()
 }
 
 fn gradients(model: &Model, compiled: &Compiled, effects: &Effects, ours: &Program, theirs: &Program) -> Vec<Traced> {
@@ -152,7 +157,18 @@ fn gradients(model: &Model, compiled: &Compiled, effects: &Effects, ours: &Progr
             })
         };
         let axes = effects.axes.iter().enumerate();
-        axes.map(|(i, axis)| Held { axis: Some(axis.name.clone()), parts: axis.size, layout: split(i) }).collect()
+        // Boxes stand innermost first.
+        let turn = |axis: usize| {
+            let all = boxes.get(&parameter).into_iter().flatten();
+            all.enumerate().find(|(_, (a, _))| *a == axis).map_or(0, |(turn, _)| turn)
+        };
+        let held = |(i, axis): (usize, &MeshAxis)| Held {
+            axis: Some(axis.name.clone()),
+            parts: axis.size,
+            layout: split(i),
+            turn: turn(i),
+        };
+        axes.map(held).collect()
     };
     let backward = ours.functions.iter().filter(|f| f.kind == FunctionKind::Backward);
     let mut traced = Vec::new();
@@ -219,19 +235,16 @@ pub struct Differs {
     pub axis: Option<String>,
 }
 
-/// The global value from its parts, which stand row-major over `held`: axes of the mesh, outermost first, then micro-batches.
-///
-/// The last that were taken apart are put together first: micro-batches, then the axes from the outermost on.
+/// The global value from its parts, which stand row-major over `held`. What was taken apart last is put together first.
 pub fn assemble(held: &[Held], mut parts: Vec<Array>) -> Result<Array, Differs> {
-    let (axes, micro_batches): (Vec<&Held>, Vec<&Held>) = held.iter().partition(|held| held.axis.is_some());
-    for held in micro_batches {
-        let groups = parts.chunks(held.parts.max(1) as usize);
-        parts = groups.map(|group| join(held, group)).collect::<Result<_, Differs>>()?;
-    }
-    for held in axes {
-        let inside = (parts.len() / held.parts.max(1) as usize).max(1);
-        let group = |i: usize| -> Vec<Array> { parts.iter().skip(i).step_by(inside).cloned().collect() };
-        parts = (0..inside).map(|i| join(held, &group(i))).collect::<Result<_, Differs>>()?;
+    let mut left: Vec<&Held> = held.iter().collect();
+    while let Some(at) = (0..left.len()).max_by_key(|at| left[*at].turn) {
+        let held = left.remove(at);
+        let (size, inside) = (held.parts.max(1) as usize, left[at..].iter().map(|h| h.parts.max(1) as usize).product());
+        let group =
+            |first: usize| -> Vec<Array> { parts.iter().skip(first).step_by(inside).take(size).cloned().collect() };
+        let firsts = (0..parts.len() / (size * inside)).flat_map(|o| (0..inside).map(move |i| o * size * inside + i));
+        parts = firsts.map(|first| join(held, &group(first))).collect::<Result<_, Differs>>()?;
     }
     Ok(parts.into_iter().next().unwrap_or_default())
 }
@@ -288,7 +301,7 @@ mod tests {
     use slapo_program::Sections;
 
     fn held(parts: i64, layout: Layout) -> Held {
-        Held { axis: Some("tp".to_owned()), parts, layout }
+        Held { axis: Some("tp".to_owned()), parts, layout, turn: 0 }
     }
 
     fn array(shape: &[i64], values: &[i64]) -> Array {

@@ -7,6 +7,7 @@
 
 mod guess;
 mod listing;
+mod nesting;
 mod partition;
 mod rules;
 mod sections;
@@ -14,6 +15,7 @@ mod syncs;
 mod view;
 
 pub use listing::listing;
+pub use nesting::{Crossing, nesting};
 pub use partition::{Here, partition};
 pub use view::cut;
 
@@ -303,40 +305,4 @@ fn causes(node: &Node, typing: &Typing) -> Vec<Cause> {
     causes.sort_unstable();
     causes.dedup();
     causes
-}
-
-/// Axes that split one dimension must nest in their order: `g₁·n₁` divides `g₂` and `g₂·n₂` the size; nothing nests in
-/// sections of different sizes. The first value, or operand after its free slice, where they do not: its node and dimension,
-/// and the two axes' positions in `typings`.
-pub fn joint_fault(graph: &Graph, typings: &[Typing]) -> Option<(usize, usize, usize, usize)> {
-    for (i, node) in graph.nodes.iter().enumerate() {
-        let values = node.reads().chain(node.outs.iter().copied().flatten());
-        for v in values {
-            let held = |t: &Typing| t.slices.get(&(i, v)).copied().unwrap_or(t.of(v));
-            let held: Vec<(usize, usize, Layout)> = typings
-                .iter()
-                .enumerate()
-                .filter_map(|(axis, t)| held(t).split_dim().map(|dim| (axis, dim, held(t))))
-                .collect();
-            for (k, a) in held.iter().enumerate() {
-                for b in &held[k + 1..] {
-                    let size = graph.ty(v).shape[a.1];
-                    if a.1 == b.1 && !nest((a.2, typings[a.0].parts), (b.2, typings[b.0].parts), size) {
-                        return Some((i, a.1, a.0, b.0));
-                    }
-                }
-            }
-        }
-    }
-    None
-}
-
-/// Whether the split of an inner axis lies in that of an outer one, with the numbers of parts of the axes.
-fn nest(outer: (Layout, i64), inner: (Layout, i64), size: i64) -> bool {
-    match (outer, inner) {
-        ((Split { groups: first, .. }, parts), (Split { groups: second, .. }, others)) => {
-            second % (first * parts) == 0 && size % (second * others) == 0
-        }
-        _ => false,
-    }
 }

@@ -110,17 +110,19 @@ pub fn partitioned(
 ) -> Result<Joint, Vec<LayoutFault>> {
     let mut joint = meshed.joint.clone();
     let syncs = &meshed.syncs;
-    for ((axis, coordinate), whole) in coordinates.iter().enumerate().zip(layouts).rev() {
+    // Where the check is bypassed, axes may cross.
+    let order = layout::nesting(&joint.graph, layouts).unwrap_or_else(|_| (0..layouts.len()).collect());
+    for (i, axis) in order.into_iter().rev().enumerate() {
         if effects.axes[axis].size == 1 {
             drop_syncs(&mut joint.graph, syncs, axis);
             continue;
         }
         let mesh = Mesh { model, effects, check, joint, syncs: syncs.clone() };
         // The innermost axis sees the whole graph.
-        let typing = if axis + 1 == layouts.len() { whole.clone() } else { mesh.typed(axis)? };
+        let typing = if i == 0 { layouts[axis].clone() } else { mesh.typed(axis)? };
         joint = mesh.joint;
         seen(axis, &joint, &typing);
-        let here = Here::Rank { axis, coordinate: *coordinate, syncs };
+        let here = Here::Rank { axis, coordinate: coordinates[axis], syncs };
         let (graph, forward) = layout::partition(&joint.graph, &typing, joint.forward, here);
         let mutations = graph.outputs[1..=joint.mutations.len()].to_vec();
         let values = &graph.outputs[1 + mutations.len()..];
@@ -153,7 +155,8 @@ fn dropouts(graph: &Graph) -> BTreeMap<u32, ValueId> {
 /// How a rank's boxes of the sharded parameters lie in the whole: an axis and a split each, innermost axis first.
 pub fn boxes(effects: &Effects, coordinates: &[i64]) -> BTreeMap<ParameterId, Vec<(usize, Split)>> {
     let mut shards: Vec<&Shard> = effects.shards.iter().collect();
-    shards.sort_by_key(|s| std::cmp::Reverse(s.axis));
+    // Of one dimension, inner pieces are in more groups.
+    shards.sort_by_key(|s| std::cmp::Reverse((s.groups, s.axis)));
     let mut boxes: BTreeMap<ParameterId, Vec<(usize, Split)>> = BTreeMap::new();
     for s in shards {
         let (parts, part) = (effects.axes[s.axis].size, Part::Rank(coordinates[s.axis]));
@@ -455,7 +458,7 @@ impl Mesh<'_> {
     }
 
     fn nesting(&self, typings: &[Typing]) -> Option<LayoutFault> {
-        let (node, dim, axis, other) = layout::joint_fault(&self.joint.graph, typings)?;
+        let layout::Crossing { node, dim, axes: (axis, other) } = layout::nesting(&self.joint.graph, typings).err()?;
         let problem = LayoutProblem::Nesting { at: self.place(node), dim, other };
         Some(LayoutFault { axis, problem, origin: None, steps: Vec::new(), legal: Vec::new() })
     }
