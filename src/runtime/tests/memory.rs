@@ -207,7 +207,7 @@ fn a_rank_touches_its_own_box_of_the_archive_only() {
     b.program.mesh = vec![Axis { name: "tp".to_owned(), size: parts }];
     b.program.coordinates = vec![parts - 1];
     let weight = b.parameter("weight", &[rows / parts, width]);
-    let split = Split { dim: 0, groups: 1, parts, part: Part::Rank(parts - 1) };
+    let split = Split::even(0, 1, parts, Part::Rank(parts - 1));
     let parameter = b.program.parameters.last_mut().expect("just made");
     parameter.placement = Placement { global_shape: vec![rows, width], splits: vec![split] };
     let (shape, strides) = (vec![rows, width], vec![width, 1]);
