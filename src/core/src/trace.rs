@@ -322,9 +322,11 @@ mod tests {
         let parts = [1, 10, 2, 20].map(|x| array(&[1], &[x])).to_vec();
         assert_eq!(assemble(&axes, parts), Ok(array(&[2], &[11, 22])));
         // Two axes on one dimension: the inner one's pieces lie in the outer one's.
-        let axes = [held(2, Layout::Split { dim: 0, groups: 1 }), held(2, Layout::Split { dim: 0, groups: 2 })];
+        let axis = |groups, turn| Held { turn, ..held(2, Layout::Split { dim: 0, groups }) };
         let parts = [0, 1, 2, 3].map(|x| array(&[1], &[x])).to_vec();
-        assert_eq!(assemble(&axes, parts), Ok(array(&[4], &[0, 1, 2, 3])));
+        assert_eq!(assemble(&[axis(1, 1), axis(2, 0)], parts), Ok(array(&[4], &[0, 1, 2, 3])));
+        let parts = [0, 2, 1, 3].map(|x| array(&[1], &[x])).to_vec();
+        assert_eq!(assemble(&[axis(2, 0), axis(1, 1)], parts), Ok(array(&[4], &[0, 1, 2, 3])));
     }
 
     #[test]
