@@ -25,34 +25,41 @@ const TRIES: usize = 6;
 type Layouts = BTreeMap<ValueId, [Layout; 2]>;
 
 /// A layout on each axis; where a dimension is large enough, now and then both split it, one inside the other.
-fn random_pair(random: &mut Random, ty: &Type, sizes: [i64; 2]) -> [Layout; 2] {
+fn random_pair(random: &mut Random, ty: &Type, sizes: [i64; 2], outer: usize) -> [Layout; 2] {
     let both = sizes[0] * sizes[1];
     let dims: Vec<usize> = (0..ty.shape.len()).filter(|d| ty.shape[*d] > 0 && ty.shape[*d] % both == 0).collect();
     if random.below(3) == 0 && !dims.is_empty() {
         let dim = dims[random.below(dims.len())];
         let groups = if ty.shape[dim] % (3 * both) == 0 { [1, 3][random.below(2)] } else { 1 };
-        return [Split { dim, groups }, Split { dim, groups: groups * sizes[0] }];
+        let mut pair = [Split { dim, groups }; 2];
+        pair[1 - outer] = Split { dim, groups: groups * sizes[outer] };
+        return pair;
     }
-    sizes.map(|size| random_layout(random, ty, size))
+    // Nothing nests in sections of different sizes; on one axis they are tried.
+    sizes.map(|size| match random_layout(random, ty, size) {
+        Layout::Sections { .. } => Replicated,
+        layout => layout,
+    })
 }
 
 /// Every operand for itself, all as one of them as far as they can, or one of them alone: in turn.
-fn random_layouts(specimen: &Specimen, sizes: [i64; 2], attempt: usize, random: &mut Random) -> Layouts {
+fn random_layouts(specimen: &Specimen, mesh: ([i64; 2], usize), attempt: usize, random: &mut Random) -> Layouts {
+    let (sizes, outer) = mesh;
     let reads: Vec<ValueId> = specimen.node.reads().collect();
     let chosen = reads[random.below(reads.len())];
-    let pair = random_pair(random, &specimen.types[&chosen], sizes);
+    let pair = random_pair(random, &specimen.types[&chosen], sizes, outer);
     let fits = |ty: &Type, layout: Layout, parts: i64| match layout {
         Replicated => true,
         Partial => ty.dtype.is_float(),
         Split { dim, groups } => {
             ty.shape.get(dim).is_some_and(|n| *n > 0 && (groups == 1 || n % (groups * parts) == 0))
         }
-        Layout::Sections { dim, sections } => ty.shape.get(dim).is_some_and(|n| sections.divide(*n, parts)),
+        Layout::Sections { .. } => false,
     };
     let mut held = |v: ValueId| {
         let ty = &specimen.types[&v];
         match attempt % 3 {
-            0 => random_pair(random, ty, sizes),
+            0 => random_pair(random, ty, sizes, outer),
             1 => [0, 1].map(|axis| if fits(ty, pair[axis], sizes[axis]) { pair[axis] } else { Replicated }),
             _ if v == chosen => pair,
             _ => [Replicated; 2],
@@ -64,6 +71,8 @@ fn random_layouts(specimen: &Specimen, sizes: [i64; 2], attempt: usize, random: 
 /// Cases under construction: one joint graph over global values.
 struct Sheet {
     b: Builder,
+    /// The axis whose pieces hold those of the other, wherever both split one dimension: one order does for all cases.
+    outer: usize,
     model: Model,
     effects: Effects,
     syncs: Vec<(usize, Sync)>,
@@ -74,13 +83,14 @@ struct Sheet {
 }
 
 impl Sheet {
-    fn new(sizes: [i64; 2]) -> Sheet {
-        let axes = ["outer", "inner"].iter().zip(sizes);
+    fn new(sizes: [i64; 2], outer: usize) -> Sheet {
+        let axes = ["first", "second"].iter().zip(sizes);
         let axes = axes.map(|(name, size)| MeshAxis { name: (*name).to_owned(), size }).collect();
         let mut b = Builder::new();
         b.leaf("input_ids", Type { dtype: DType::I64, shape: vec![1, 1] }, Def::Input(0));
         Sheet {
             b,
+            outer,
             model: empty_model(),
             effects: Effects { axes, ..Effects::default() },
             syncs: Vec::new(),
@@ -120,13 +130,20 @@ impl Sheet {
         let (first, whole) = self.parameter(noise.clone(), None, false);
         let (parameter, own) = self.parameter(noise, Some(first.0), false);
         for (axis, layout) in held.into_iter().enumerate() {
-            let (dim, groups, sections) = match layout {
-                Replicated => continue,
-                Partial => (summed.iter().position(|a| *a == axis).unwrap_or(0), 1, Sections::default()),
-                Split { dim, groups } => (stack.len() + dim, groups, Sections::default()),
-                Layout::Sections { dim, sections } => (stack.len() + dim, 1, sections),
+            let (dim, groups) = match layout {
+                Replicated | Layout::Sections { .. } => continue,
+                Partial => (summed.iter().position(|a| *a == axis).unwrap_or(0), 1),
+                Split { dim, groups } => (stack.len() + dim, groups),
             };
-            self.effects.shards.push(Shard { parameter, dim, groups, axis, sections, uneven: true, step: 0 });
+            self.effects.shards.push(Shard {
+                parameter,
+                dim,
+                groups,
+                axis,
+                sections: Sections::default(),
+                uneven: true,
+                step: 0,
+            });
         }
         let dims: Vec<i64> = (0..stack.len() as i64).collect();
         let both = [whole, own].map(|x| self.typed(x, ty, &dims, limit));
@@ -191,12 +208,13 @@ impl Sheet {
             })
         };
         let typings = [typing(0).ok()?, typing(1).ok()?];
-        layout::nesting(&self.b.graph, &typings).is_ok().then_some(typings)
+        let order = layout::nesting(&self.b.graph, &typings).ok()?;
+        (order[0] == self.outer).then_some(typings)
     }
 
     /// Adds one case, if the rules accept it.
     fn add(&mut self, specimen: &Specimen, layouts: &Layouts) -> bool {
-        let mut alone = Sheet::new(self.sizes());
+        let mut alone = Sheet::new(self.sizes(), self.outer);
         let [_, own] = alone.both(specimen, layouts);
         let Some(typings) = alone.infer() else { return false };
         let found: Vec<Option<[Layout; 2]>> =
@@ -261,7 +279,7 @@ impl Sheet {
         let values = self.gradients.iter().map(|(_, v)| *v);
         self.b.graph.outputs = std::iter::once(self.b.graph.loss).chain(values).collect();
         let forward = self.b.graph.nodes.len();
-        let Sheet { b, model, effects, syncs, sites, gradients, names } = self;
+        let Sheet { b, model, effects, syncs, sites, gradients, names, .. } = self;
         let joint = Joint { graph: b.graph, forward, mutations: Vec::new(), gradients, rerun: BTreeMap::new() };
         let meshed = Meshed { joint, syncs, asked: Vec::new(), choices: Vec::new(), typings: Vec::new() };
         let layouts = mesh::layouts(&model, &meshed, &effects, Check::Held).expect("each case is accepted");
@@ -308,12 +326,12 @@ fn every_accepted_layout_on_two_axes_is_right() {
     let mut rules: BTreeMap<String, usize> = BTreeMap::new();
     let mut wrong = Vec::new();
     let meshes: &[[i64; 2]] = if thorough() { &[[2, 2], [2, 3], [3, 2]] } else { &[[2, 2]] };
-    for sizes in meshes.iter().copied() {
-        let mut sheet = Sheet::new(sizes);
+    for (sizes, outer) in meshes.iter().flat_map(|sizes| [(*sizes, 0), (*sizes, 1)]) {
+        let mut sheet = Sheet::new(sizes, outer);
         for (i, specimen) in specimens.iter().enumerate() {
             let mut tried = BTreeSet::new();
             for attempt in 0..if thorough() { 3 * TRIES } else { TRIES } {
-                let layouts = random_layouts(specimen, sizes, attempt, &mut random);
+                let layouts = random_layouts(specimen, (sizes, outer), attempt, &mut random);
                 if !tried.insert(format!("{layouts:?}")) {
                     continue;
                 }
@@ -327,7 +345,7 @@ fn every_accepted_layout_on_two_axes_is_right() {
                 *rules.entry(specimen.node.name().to_owned()).or_default() += 1;
             }
             if sheet.names.len() >= BATCH || i + 1 == specimens.len() {
-                let differences = std::mem::replace(&mut sheet, Sheet::new(sizes)).run().into_iter();
+                let differences = std::mem::replace(&mut sheet, Sheet::new(sizes, outer)).run().into_iter();
                 let wrongs = differences.filter(|(_, d)| d.is_nan() || *d > 1e-9);
                 wrong.extend(wrongs.map(|(name, d)| format!("{name} on {sizes:?}: {d:e}")));
             }
@@ -344,7 +362,7 @@ fn every_accepted_layout_on_two_axes_is_right() {
 fn a_wrong_result_on_two_axes_would_be_noticed() {
     let ty = Type { dtype: DType::F64, shape: vec![4, 6] };
     for held in [[Replicated, Split { dim: 0, groups: 1 }], [Partial, Split { dim: 1, groups: 3 }], [Partial; 2]] {
-        let mut sheet = Sheet::new([2, 2]);
+        let mut sheet = Sheet::new([2, 2], 0);
         let (whole, own) = sheet.operand(&ty, held, None);
         sheet.compare(whole, own, held);
         sheet.names.push("right".to_owned());
