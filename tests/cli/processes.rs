@@ -113,6 +113,25 @@ fn an_automatic_axis_takes_the_ranks_that_are_started() {
     assert_eq!(odd.stderr.matches("error[").count(), 1, "{}", odd.stderr);
 }
 
+/// Eight processes for a mesh of three: one error, before any worker starts, with the meshes that are near.
+#[test]
+fn b06_a_world_that_is_not_the_mesh() {
+    let folder = TempDir::new().expect("a folder");
+    let schedule = folder.path().join("three.slapo");
+    let text = "input { batch = 9, seq = 16 }\nmesh { tp = 1, pp = 3 }\nschedule main(m: Module) { m.data_parallel(over: pp) }\n";
+    fs::write(&schedule, text).expect("writes");
+    let schedule = schedule.to_str().expect("UTF-8");
+    let args = ["train", schedule, "--data", TEXT, "--model", "examples/gpt2/gpt2-tiny.pt2"];
+    for world in [["--nproc", "8"], ["--nproc", "4"]] {
+        let refused = run(&[&args[..], &world].concat()).expect(1);
+        one_error(&refused.stderr, &["error[S0652]: the mesh has 3 ranks, but the world has"]);
+        assert!(refused.stderr.contains("tp = "), "near meshes: {}", refused.stderr);
+        assert!(!refused.stderr.contains("panicked") && refused.stdout.is_empty(), "{}", refused.stderr);
+    }
+    let sizes = ["--batch", "9", "--seq", "16"];
+    run(&[&args[..], &sizes, &["--nproc", "3", "--steps", "1"]].concat()).expect(0);
+}
+
 /// One error, which has these words.
 fn one_error(stderr: &str, words: &[&str]) {
     assert_eq!(stderr.matches("error[").count(), 1, "{stderr}");

@@ -95,6 +95,24 @@ fn every_collective_gives_what_the_simulated_one_does() {
     }
 }
 
+/// A mean is a sum that is scaled, in either order of adding: Gloo's own mean gives other numbers.
+#[test]
+fn b38_the_mean_of_unequal_tensors() {
+    for size in [2, 3] {
+        let own = |rank: usize| Tensor::from_slice(&[1.0 + rank as f64, 10f64.powi(rank as i32), -4.0 * rank as f64]);
+        let all: Vec<Tensor> = (0..size).map(own).collect();
+        let mean = Tensor::stack(&all, 0).mean_dim(0, false, Kind::Double);
+        let got = on_ranks(size, 30, |line| {
+            let brought = own(line.rank());
+            let sum = |in_order| line.collective(REDUCE, &brought, &[3], in_order).expect("adds up");
+            [sum(true), sum(false)].map(|sum| sum / size as f64)
+        });
+        for found in got.iter().flatten() {
+            assert!(found.allclose(&mean, 1e-15, 0.0, false), "{found}, not {mean}");
+        }
+    }
+}
+
 #[test]
 fn pieces_may_be_of_different_lengths() {
     let whole = || numbers(&[8, 2], Kind::Float, 0);
