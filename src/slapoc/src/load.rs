@@ -95,7 +95,7 @@ pub fn load(source: &Source, until: Option<u32>) -> Result<Loaded> {
     let (shown, text) = text(path, binding.stdin_filename.as_deref())?;
     let name = shown.display().to_string();
     let mut files = SourceMap::new();
-    let fingerprint = fingerprint(&text);
+    let fingerprint = fingerprint(&text, binding);
     let file = files.add(name.clone(), text);
     let parse = slapo_syntax::parse(file, files.text(file));
     let named = schedule::head(&parse).model;
@@ -136,7 +136,7 @@ fn load_model_alone(source: &Source, name: String) -> Result<Loaded> {
         Some(_) => schedule::check(&mut files, file, &parse, model, &overrides),
         None => Checked::default(),
     };
-    let fingerprint = fingerprint(EMPTY_SCHEDULE);
+    let fingerprint = fingerprint(EMPTY_SCHEDULE, &source.binding);
     Ok(Loaded { files, file, name, fingerprint, archive, broken, checked, has_default_sizes })
 }
 
@@ -153,7 +153,15 @@ fn near(legal: Legal, wanted: i64) -> Option<i64> {
 }
 
 fn overrides(binding: &Binding, until: Option<u32>) -> Overrides {
-    Overrides { batch: binding.batch, seq: binding.seq, world: binding.world, micro_batches: None, until }
+    Overrides {
+        batch: binding.batch,
+        seq: binding.seq,
+        world: binding.world,
+        micro_batches: None,
+        until,
+        knobs: binding.set.clone(),
+        entry: binding.schedule.clone(),
+    }
 }
 
 fn split(archive: std::result::Result<Archive, Vec<Diagnostic>>) -> (Option<Archive>, Vec<Diagnostic>) {
@@ -276,8 +284,16 @@ fn map(path: &Path) -> io::Result<Option<Mmap>> {
     Ok(Some(unsafe { Mmap::map(&file) }?))
 }
 
-fn fingerprint(text: &str) -> String {
-    let digest = Sha256::digest(text);
+/// Of the text and of what the command line chooses in it.
+fn fingerprint(text: &str, binding: &Binding) -> String {
+    let mut digest = Sha256::new_with_prefix(text);
+    for (name, value) in &binding.set {
+        digest.update(format!("\0set {name}={value}"));
+    }
+    if let Some(entry) = &binding.schedule {
+        digest.update(format!("\0schedule {entry}"));
+    }
+    let digest = digest.finalize();
     digest[..16].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

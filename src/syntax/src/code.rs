@@ -86,6 +86,8 @@ codes! {
     UnknownSize = "S0111", "an unknown size in `input`";
     RepeatedItem = "S0112", "an item or entry that may stand only once";
     WrongEntry = "S0113", "a `main` that does not take the model";
+    UnknownKnob = "S0114", "a knob that does not exist";
+    UnknownEntry = "S0115", "a schedule to start with that does not exist";
 
     // S02: paths against the model
     NoSuchName = "S0201", "a path that leads nowhere";

@@ -122,13 +122,15 @@ fn options(text: &str) -> Overrides {
     let Some(line) = text.lines().find_map(|line| line.strip_prefix("# slapoc check ")) else { return overrides };
     let words: Vec<&str> = line.split_whitespace().collect();
     for pair in words.chunks(2) {
-        let number: i64 = pair[1].parse().unwrap();
+        let number = || pair[1].parse::<i64>().unwrap();
         match pair[0] {
-            "--world" => overrides.world = Some(number),
-            "--batch" => overrides.batch = Some(number),
-            "--seq" => overrides.seq = Some(number),
-            "--micro-batches" => overrides.micro_batches = Some(number as u32),
-            "--until" => overrides.until = Some(number as u32),
+            "--world" => overrides.world = Some(number()),
+            "--batch" => overrides.batch = Some(number()),
+            "--seq" => overrides.seq = Some(number()),
+            "--micro-batches" => overrides.micro_batches = Some(number() as u32),
+            "--until" => overrides.until = Some(number() as u32),
+            "--set" => overrides.knobs.push(pair[1].split_once('=').map(|(a, b)| (a.into(), b.into())).unwrap()),
+            "--schedule" => overrides.entry = Some(pair[1].to_string()),
             other => panic!("unknown option {other}"),
         }
     }

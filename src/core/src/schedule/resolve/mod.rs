@@ -13,17 +13,21 @@ mod items;
 mod paths;
 mod recursion;
 mod schedules;
+mod settings;
 mod stmts;
 mod types;
 
+use super::Overrides;
 use super::hir::{GlobalId, Hir, LocalId, ScheduleId};
 use super::report::Report;
 use super::types::{Structure, Ty};
-use slapo_syntax::ast::{AstNode, Item};
-use slapo_syntax::{Diagnostic, Parse, SourceMap, Span, SyntaxKind};
+use slapo_syntax::{Code, Diagnostic, Parse, SourceMap, Span, SyntaxKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
+
+/// Where a schedule starts, unless the command line says otherwise.
+const MAIN: &str = "main";
 
 pub struct Resolved {
     pub hir: Hir,
@@ -31,11 +35,18 @@ pub struct Resolved {
 }
 
 /// Resolves a schedule and the library modules it uses.
-pub fn resolve(files: &mut SourceMap, parse: &Parse) -> Resolved {
-    let mut resolver =
-        Resolver { files, hir: Hir::default(), report: Report::default(), library: BTreeMap::new(), calls: Vec::new() };
+pub fn resolve(files: &mut SourceMap, parse: &Parse, overrides: &Overrides) -> Resolved {
+    let mut resolver = Resolver {
+        files,
+        entry: overrides.entry.as_deref().unwrap_or(MAIN).to_string(),
+        hir: Hir::default(),
+        report: Report::default(),
+        library: BTreeMap::new(),
+        calls: Vec::new(),
+    };
     let names = Unit::new(&mut resolver, parse, true).items(parse);
-    resolver.entry(&names, parse);
+    resolver.settings(&names, overrides);
+    resolver.find_entry(&names, parse);
     recursion::refuse(&mut resolver.hir, &resolver.calls, &mut resolver.report);
     Resolved { hir: resolver.hir, report: resolver.report }
 }
@@ -43,6 +54,8 @@ pub fn resolve(files: &mut SourceMap, parse: &Parse) -> Resolved {
 /// What all files of a run share.
 struct Resolver<'f> {
     files: &'f mut SourceMap,
+    /// The name of the schedule to start with.
+    entry: String,
     hir: Hir,
     report: Report,
     /// Library modules by name; `None` while one is being resolved.
@@ -120,27 +133,33 @@ fn words_of_broken_text(parse: &Parse) -> BTreeSet<String> {
 }
 
 impl Resolver<'_> {
-    /// Finds `schedule main` in the file that is checked.
-    fn entry(&mut self, names: &Names, parse: &Parse) {
-        use slapo_syntax::Code;
-        if let Some((id, _)) = names.callables.get("main") {
+    /// Finds the schedule to start with in the file that is checked.
+    fn find_entry(&mut self, names: &Names, parse: &Parse) {
+        let own = settings::own_schedules(parse);
+        let wanted = self.entry.clone();
+        if let (Some((id, _)), true) = (names.callables.get(&wanted), own.iter().any(|(name, _)| *name == wanted)) {
             self.hir.entry = Some(*id);
             return;
         }
         let is_broken =
             |schedule: slapo_syntax::ast::Schedule| schedule.params().is_none() || schedule.name().is_none();
-        if names.excused.contains("main") || parse.file().schedules().any(is_broken) {
+        if names.excused.contains(&wanted) || parse.file().schedules().any(is_broken) {
             return;
         }
-        let first = parse.file().items().find_map(|item| match item {
-            Item::Schedule(schedule) => Some(schedule.name().map_or(schedule.span(), |name| name.span())),
-            _ => None,
-        });
-        let place = first.unwrap_or(Span::new(parse.tree.file(), 0, 0));
-        let here = if first.is_some() { "nothing calls it" } else { "" };
-        let diagnostic = Diagnostic::error(Code::NoEntry, "the schedule has no `schedule main`")
-            .primary(place, here)
-            .help("what is to be done starts there: `schedule main(m: Module) { … }`");
+        if wanted != MAIN {
+            let own: Vec<&str> = own.into_iter().map(|(name, _)| name).collect();
+            return self.no_such_entry(&wanted, &own);
+        }
+        let diagnostic = Diagnostic::error(Code::NoEntry, "the schedule has no `schedule main`");
+        let diagnostic = match own.first() {
+            Some((name, span)) => diagnostic
+                .primary(*span, "nothing calls it")
+                .help("what is to be done starts there: `schedule main(m: Module) { … }`")
+                .help(format!("`--schedule {name}` starts with another one")),
+            None => diagnostic
+                .primary(Span::new(parse.tree.file(), 0, 0), "")
+                .help("what is to be done starts there: `schedule main(m: Module) { … }`"),
+        };
         self.report.push(diagnostic);
     }
 }

@@ -26,7 +26,8 @@ impl Unit<'_, '_> {
             let default = param.default().map(|value| self.given(&want, Some(value), param.span(), name.text()));
             params.push(Param { name: name.text().to_string(), span: name.span(), want, default });
         }
-        let is_entry = self.is_user && self.names.callables.get("main").is_some_and(|(main, _)| *main == id);
+        let entry = self.names.callables.get(&self.resolver.entry);
+        let is_entry = self.is_user && entry.is_some_and(|(entry, _)| *entry == id);
         if is_entry && !is_broken {
             self.entry_signature(&params, schedule);
         }
@@ -54,10 +55,11 @@ impl Unit<'_, '_> {
             return;
         }
         let span = schedule.params().map_or(schedule.span(), AstNode::span);
+        let name = self.resolver.entry.clone();
         self.error(
-            Diagnostic::error(Code::WrongEntry, "`main` takes one parameter: the model")
+            Diagnostic::error(Code::WrongEntry, format!("`{name}` takes one parameter: the model"))
                 .primary(span, "not one module")
-                .help("write `schedule main(m: Module)`; numbers to choose go into `knob`"),
+                .help(format!("write `schedule {name}(m: Module)`; numbers to choose go into `knob`")),
         );
     }
 
