@@ -141,7 +141,7 @@ impl Unit<'_, '_> {
     pub(super) fn given(&mut self, want: &Want, value: Option<ast::Expr<'_>>, at: Span, name: &str) -> Expr {
         let value = self.expr(value, at);
         if want.accepts(&value.ty) {
-            return value;
+            return if self.covers(want, &value) { value } else { Expr::error(value.span) };
         }
         let message = format!("`{name}` takes {want}, not {}", value.ty);
         self.error(Diagnostic::error(Code::WrongType, message).primary(value.span, value.ty.to_string()));

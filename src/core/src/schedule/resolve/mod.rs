@@ -15,12 +15,13 @@ mod recursion;
 mod schedules;
 mod settings;
 mod stmts;
+mod structures;
 mod types;
 
 use super::Overrides;
 use super::hir::{GlobalId, Hir, LocalId, ScheduleId};
 use super::report::Report;
-use super::types::{Structure, Ty};
+use super::types::{Structure, Ty, Want};
 use slapo_syntax::{Code, Diagnostic, Parse, SourceMap, Span, SyntaxKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -104,6 +105,8 @@ struct Local {
     name: String,
     id: LocalId,
     ty: Ty,
+    /// Of a part of the model what it is declared to be.
+    want: Option<Want>,
     span: Span,
 }
 

@@ -70,7 +70,7 @@ impl Unit<'_, '_> {
         self.current = Some(id);
         self.names.excuses_all = schedule.params().is_none();
         for param in params {
-            self.local(&param.name, param.span, param.want.ty());
+            self.local(&param.name, param.span, param.want.ty(), Some(Want::one(param.want.kind.clone())));
         }
         let body = schedule.body().map(|body| self.block(body)).unwrap_or_default();
         let known = &mut self.resolver.hir.schedules[id.0 as usize];
@@ -82,11 +82,11 @@ impl Unit<'_, '_> {
     }
 
     /// Declares a name of the schedule at hand. Its slot exists even where the name may not be used.
-    pub(super) fn local(&mut self, name: &str, span: Span, ty: Ty) -> LocalId {
+    pub(super) fn local(&mut self, name: &str, span: Span, ty: Ty, want: Option<Want>) -> LocalId {
         let id = LocalId(self.slots);
         self.slots += 1;
         if self.claim(name, span) {
-            self.locals.push(Local { name: name.to_string(), id, ty, span });
+            self.locals.push(Local { name: name.to_string(), id, ty, want, span });
         }
         id
     }

@@ -11,7 +11,7 @@ impl Unit<'_, '_> {
     pub(super) fn structure(&mut self, item: ast::TypeDef<'_>) {
         let Some(name) = item.name() else { return };
         let fields = match item.ty() {
-            Some(TypeRef::Record(record)) => record.fields().filter_map(|field| self.field(field)).collect(),
+            Some(TypeRef::Record(record)) => self.record(record),
             Some(other) => {
                 self.error(
                     Diagnostic::error(Code::WrongType, format!("`{}` lists no fields", name.text()))
@@ -36,14 +36,34 @@ impl Unit<'_, '_> {
                     .primary(name.span(), "cannot be declared"),
             );
         } else {
-            let structure = Arc::new(Structure { name: name.text().to_string(), fields });
+            let structure = Arc::new(Structure { name: name.text().to_string(), span: name.span(), fields });
             self.names.types.insert(name.text().to_string(), (structure, name.span()));
         }
     }
 
+    fn record(&mut self, record: ast::RecordType<'_>) -> Vec<Field> {
+        let mut fields: Vec<Field> = Vec::new();
+        for field in record.fields() {
+            let Some(field) = self.field(field) else { continue };
+            match fields.iter().find(|known| known.name == field.name) {
+                Some(first) => {
+                    let first = first.span;
+                    self.error(
+                        Diagnostic::error(Code::NameTaken, format!("the type lists `{}` twice", field.name))
+                            .primary(field.span, "for the second time")
+                            .secondary(first, "first here"),
+                    );
+                }
+                None => fields.push(field),
+            }
+        }
+        fields
+    }
+
     fn field(&mut self, field: ast::RecordField<'_>) -> Option<Field> {
-        let name = field.name()?.text().to_string();
-        Some(Field { name, is_optional: field.is_optional(), want: self.want(field.ty()?) })
+        let name = field.name()?;
+        let want = self.want(field.ty()?);
+        Some(Field { name: name.text().to_string(), span: name.span(), is_optional: field.is_optional(), want })
     }
 
     /// What a written type says. An unknown name is a class of the model, unless it looks like a type of the language.
