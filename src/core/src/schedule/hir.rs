@@ -47,6 +47,8 @@ pub struct Schedule {
     pub body: Block,
     /// Slots that a frame needs; the parameters take the first.
     pub locals: u32,
+    /// Its parameters have syntax errors: any arguments may be right.
+    pub has_broken_head: bool,
     /// Part of a cycle of calls, which was reported.
     pub is_recursive: bool,
 }

@@ -11,6 +11,7 @@ mod hir;
 mod input;
 mod layouts;
 mod mesh;
+mod modules;
 mod nearest;
 mod number;
 mod points;
@@ -26,6 +27,7 @@ mod value;
 pub use builtins::{Function, Query, WORDS, Word};
 pub use faults::{bind_diagnostic, fault_diagnostic, fault_diagnostics, import_diagnostic};
 pub use mesh::{Axis, Mesh};
+pub use modules::{Found, Modules};
 pub use number::{ArithmeticError, Number};
 pub use points::{Point, Port, Ports};
 pub use replay::{Recorded, ReplayError, replay};
@@ -142,26 +144,28 @@ pub fn head(parse: &Parse) -> Head {
 
 /// Checks the schedule in `file`, whose parse is `parse`, and expands it on `model`.
 ///
-/// Library schedules that it uses are added to `files`. Without a model, names and types are checked and nothing is
-/// expanded.
+/// What it uses of `modules` and of the library is added to `files`. Without a model, names and types are checked and
+/// nothing is expanded.
 pub fn check(
     files: &mut SourceMap,
     file: FileId,
     parse: &Parse,
+    modules: &Modules,
     model: Option<&Model>,
     overrides: &Overrides,
 ) -> Checked {
-    on_large_stack(move || checked(files, file, parse, model, overrides))
+    on_large_stack(move || checked(files, file, parse, modules, model, overrides))
 }
 
 fn checked(
     files: &mut SourceMap,
     file: FileId,
     parse: &Parse,
+    modules: &Modules,
     model: Option<&Model>,
     overrides: &Overrides,
 ) -> Checked {
-    let resolve::Resolved { hir, report } = resolve::resolve(files, parse, overrides);
+    let resolve::Resolved { hir, report } = resolve::resolve(files, parse, modules, model.is_some(), overrides);
     let mut expander = Expander::new(files, file, &hir, model, overrides, report);
     expander.is_broken = !parse.is_ok();
     mesh::mesh(&mut expander);

@@ -63,6 +63,12 @@ impl Unit<'_, '_> {
             self.unknown_callable(name.text(), name.span());
             return None;
         };
+        if self.resolver.hir.schedule(id).has_broken_head {
+            for arg in call.args().into_iter().flat_map(ast::ArgList::args) {
+                self.expr(arg.value(), arg.span());
+            }
+            return None;
+        }
         if let Some(caller) = self.current {
             self.resolver.calls.push((caller, id, call.span()));
         }

@@ -23,7 +23,7 @@ impl Unit<'_, '_> {
         for item in &items {
             match item {
                 Item::Schedule(schedule) => schedules.extend(self.declare(*schedule).map(|id| (id, *schedule))),
-                Item::Mesh(mesh) => self.name_later(mesh.entries().filter_map(ast::Entry::name)),
+                Item::Mesh(mesh) if self.is_user => self.name_later(mesh.entries().filter_map(ast::Entry::name)),
                 item => self.name_later(item.name()),
             }
         }
@@ -123,6 +123,7 @@ impl Unit<'_, '_> {
             params: Vec::new(),
             body: Block::default(),
             locals: 0,
+            has_broken_head: has_broken_head(schedule),
             is_recursive: false,
         });
         if name.is_some() && self.claim_callable(text, span) {
@@ -275,4 +276,9 @@ impl Unit<'_, '_> {
             }
         }
     }
+}
+
+fn has_broken_head(schedule: ast::Schedule<'_>) -> bool {
+    let Some(params) = schedule.params() else { return true };
+    params.syntax().descendants().any(|node| node.kind().is_error())
 }

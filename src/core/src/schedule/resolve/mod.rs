@@ -20,8 +20,10 @@ mod types;
 
 use super::Overrides;
 use super::hir::{GlobalId, Hir, LocalId, ScheduleId};
+use super::modules::Modules;
 use super::report::Report;
 use super::types::{Structure, Ty, Want};
+use slapo_syntax::ast::Item;
 use slapo_syntax::{Code, Diagnostic, Parse, SourceMap, Span, SyntaxKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -35,19 +37,29 @@ pub struct Resolved {
     pub report: Report,
 }
 
-/// Resolves a schedule and the library modules it uses.
-pub fn resolve(files: &mut SourceMap, parse: &Parse, overrides: &Overrides) -> Resolved {
+/// Resolves a schedule and the modules it uses. Without a model, a file of declarations alone is right as it is.
+pub fn resolve(
+    files: &mut SourceMap,
+    parse: &Parse,
+    found: &Modules,
+    has_model: bool,
+    overrides: &Overrides,
+) -> Resolved {
     let mut resolver = Resolver {
         files,
+        found,
         entry: overrides.entry.as_deref().unwrap_or(MAIN).to_string(),
         hir: Hir::default(),
         report: Report::default(),
-        library: BTreeMap::new(),
+        modules: BTreeMap::new(),
+        open: Vec::new(),
         calls: Vec::new(),
     };
-    let names = Unit::new(&mut resolver, parse, true).items(parse);
+    let names = Unit::new(&mut resolver, parse, None).items(parse);
     resolver.settings(&names, overrides);
-    resolver.find_entry(&names, parse);
+    if has_model || overrides.entry.is_some() || !is_library(parse) {
+        resolver.find_entry(&names, parse);
+    }
     recursion::refuse(&mut resolver.hir, &resolver.calls, &mut resolver.report);
     Resolved { hir: resolver.hir, report: resolver.report }
 }
@@ -55,12 +67,15 @@ pub fn resolve(files: &mut SourceMap, parse: &Parse, overrides: &Overrides) -> R
 /// What all files of a run share.
 struct Resolver<'f> {
     files: &'f mut SourceMap,
+    found: &'f Modules,
     /// The name of the schedule to start with.
     entry: String,
     hir: Hir,
     report: Report,
-    /// Library modules by name; `None` while one is being resolved.
-    library: BTreeMap<String, Option<Rc<Names>>>,
+    /// Modules by their paths; `None` for one that is not there.
+    modules: BTreeMap<String, Option<Rc<Names>>>,
+    /// Files that are being resolved, each used by the one before it.
+    open: Vec<imports::Open>,
     /// Who calls whom, and where.
     calls: Vec<(ScheduleId, ScheduleId, Span)>,
 }
@@ -71,6 +86,8 @@ struct Names {
     callables: BTreeMap<String, (ScheduleId, Span)>,
     values: BTreeMap<String, (Named, Span)>,
     types: BTreeMap<String, (Arc<Structure>, Span)>,
+    /// What came in by `use`, and the module it is from.
+    imported: BTreeMap<String, String>,
     /// Values and types that a later item declares.
     later: BTreeMap<String, Span>,
     /// Names in broken text, or of imports that failed: they may be declared there, so nothing is said of them.
@@ -90,8 +107,10 @@ enum Named {
 /// One file while it is resolved.
 struct Unit<'a, 'f> {
     resolver: &'a mut Resolver<'f>,
-    /// The file that is checked, which may have `main`, `mesh` and `input`; not the library.
+    /// The file that is checked, whose `main`, `mesh` and `input` count; not a module.
     is_user: bool,
+    /// Where the modules are that it names.
+    folder: String,
     names: Names,
     /// Visible names of the schedule at hand, outermost first.
     locals: Vec<Local>,
@@ -111,12 +130,14 @@ struct Local {
 }
 
 impl<'a, 'f> Unit<'a, 'f> {
-    fn new(resolver: &'a mut Resolver<'f>, parse: &Parse, is_user: bool) -> Unit<'a, 'f> {
+    /// `folder` is that of a module.
+    fn new(resolver: &'a mut Resolver<'f>, parse: &Parse, folder: Option<&str>) -> Unit<'a, 'f> {
         let mut names = Names::default();
         if !parse.is_ok() {
             names.excused = words_of_broken_text(parse);
         }
-        Unit { resolver, is_user, names, locals: Vec::new(), slots: 0, current: None }
+        let (is_user, folder) = (folder.is_none(), folder.unwrap_or_default().to_string());
+        Unit { resolver, is_user, folder, names, locals: Vec::new(), slots: 0, current: None }
     }
 
     fn error(&mut self, diagnostic: Diagnostic) {
@@ -126,6 +147,17 @@ impl<'a, 'f> Unit<'a, 'f> {
     fn is_excused(&self, name: &str) -> bool {
         self.names.excuses_all || self.names.excused.contains(name)
     }
+}
+
+/// Whether a file only declares things for others to use.
+fn is_library(parse: &Parse) -> bool {
+    let mut items = parse.file().items().peekable();
+    items.peek().is_some()
+        && items.all(|item| match item {
+            Item::Model(_) | Item::Input(_) | Item::Mesh(_) => false,
+            Item::Schedule(schedule) => schedule.name().is_some_and(|name| name.text() != MAIN),
+            _ => true,
+        })
 }
 
 /// Words that the parser found in text it could not make sense of.

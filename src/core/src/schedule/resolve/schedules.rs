@@ -10,8 +10,7 @@ use slapo_syntax::{Code, Diagnostic, Span, SyntaxToken};
 impl Unit<'_, '_> {
     pub(super) fn signature(&mut self, id: ScheduleId, schedule: ast::Schedule<'_>) {
         let mut params: Vec<Param> = Vec::new();
-        let is_broken =
-            schedule.params().is_some_and(|list| list.syntax().descendants().any(|node| node.kind().is_error()));
+        let is_broken = self.resolver.hir.schedule(id).has_broken_head;
         for param in schedule.params().into_iter().flat_map(ast::ParamList::params) {
             let Some(name) = param.name() else { continue };
             let want = match param.ty() {

@@ -16,7 +16,7 @@ impl Resolver<'_> {
     pub(super) fn settings(&mut self, names: &Names, overrides: &Overrides) {
         for (name, text) in &overrides.knobs {
             let global = match names.values.get(name) {
-                Some((Named::Global(id), _)) if self.hir.global(*id).knob.is_some() => *id,
+                Some((Named::Global(id), _)) if self.is_knob(*id) => *id,
                 _ => {
                     self.no_knob(names, name, text);
                     continue;
@@ -52,16 +52,23 @@ impl Resolver<'_> {
         );
     }
 
+    /// Whether it is a knob of the checked file; those of modules keep their defaults.
+    fn is_knob(&self, id: GlobalId) -> bool {
+        self.hir.global(id).knob.as_ref().is_some_and(|knob| knob.is_own)
+    }
+
     fn no_knob(&mut self, names: &Names, name: &str, text: &str) {
         if names.excused.contains(name) {
             return;
         }
         let diagnostic = Diagnostic::error(Code::UnknownKnob, format!("the schedule has no knob `{name}`"));
         let diagnostic = match names.values.get(name) {
-            Some((Named::Global(_), span)) => diagnostic.primary(*span, "declared with `let`"),
+            Some((Named::Global(id), span)) if self.hir.global(*id).knob.is_none() => {
+                diagnostic.primary(*span, "declared with `let`")
+            }
             _ => diagnostic,
         };
-        let is_knob = |named: &Named| matches!(named, Named::Global(id) if self.hir.global(*id).knob.is_some());
+        let is_knob = |named: &Named| matches!(named, Named::Global(id) if self.is_knob(*id));
         let knobs = names.values.iter().filter(|(_, (named, _))| is_knob(named)).map(|(name, _)| name.as_str());
         let known: Vec<&str> = knobs.collect();
         let help = did_you_mean(name, known.iter().copied()).unwrap_or_else(|| match known.as_slice() {
@@ -117,7 +124,7 @@ fn simple(expr: Tree<'_>) -> Option<(Ty, ExprKind)> {
 }
 
 /// Names of the schedules that a file declares itself.
-pub(super) fn own_schedules<'t>(parse: &'t Parse) -> Vec<(&'t str, Span)> {
+pub(super) fn own_schedules(parse: &Parse) -> Vec<(&str, Span)> {
     let names = parse.file().schedules().filter_map(|schedule| schedule.name());
     names.map(|name| (name.text(), name.span())).collect()
 }

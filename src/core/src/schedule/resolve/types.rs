@@ -23,22 +23,26 @@ impl Unit<'_, '_> {
             None => Vec::new(),
         };
         self.names.later.remove(name.text());
-        let taken = self.names.types.get(name.text()).map(|(_, span)| *span);
-        if let Some(first) = taken {
-            self.error(
-                Diagnostic::error(Code::NameTaken, format!("there is a type `{}` already", name.text()))
-                    .primary(name.span(), "declared again")
-                    .secondary(first, "declared here"),
-            );
-        } else if Kind::named(name.text()).is_some() {
-            self.error(
-                Diagnostic::error(Code::NameTaken, format!("`{}` is a type of the language", name.text()))
-                    .primary(name.span(), "cannot be declared"),
-            );
-        } else {
+        if self.claim_type(name.text(), name.span()) {
             let structure = Arc::new(Structure { name: name.text().to_string(), span: name.span(), fields });
             self.names.types.insert(name.text().to_string(), (structure, name.span()));
         }
+    }
+
+    /// Whether a name may be given to a type; says so if not.
+    pub(super) fn claim_type(&mut self, name: &str, span: Span) -> bool {
+        let diagnostic = match self.names.types.get(name) {
+            Some((_, first)) => Diagnostic::error(Code::NameTaken, format!("there is a type `{name}` already"))
+                .primary(span, "declared again")
+                .secondary(*first, "declared here"),
+            None if Kind::named(name).is_some() => {
+                Diagnostic::error(Code::NameTaken, format!("`{name}` is a type of the language"))
+                    .primary(span, "cannot be declared")
+            }
+            None => return true,
+        };
+        self.error(diagnostic);
+        false
     }
 
     fn record(&mut self, record: ast::RecordType<'_>) -> Vec<Field> {
@@ -97,7 +101,9 @@ impl Unit<'_, '_> {
                     .secondary(below, "declared here")
                     .help("move the declaration up"),
             );
-        } else if name.starts_with(|c: char| c.is_lowercase()) && !self.is_excused(name) {
+        } else if self.is_excused(name) {
+            return Kind::Unknown;
+        } else if name.starts_with(|c: char| c.is_lowercase()) {
             let known = Kind::NAMED.iter().map(|(name, _)| *name);
             let help = did_you_mean(name, known.clone())
                 .unwrap_or_else(|| format!("types are {}, and the classes of the model", some_of(known)));
