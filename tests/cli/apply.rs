@@ -252,3 +252,71 @@ fn a_broken_schedule_is_not_applied() {
     let no_model = run_on("schedule main(m: Module) {}", &["apply", "main.slapo"]).expect(2);
     assert!(no_model.stderr.contains("names no model"), "{}", no_model.stderr);
 }
+
+const KNOBS: &str = "\
+model \"model.pt2\"
+input { batch = 8, seq = 64 }
+knob ratio = 0.5 in 0.0..=1.0
+knob label = \"ours\"
+knob fused = true
+knob degree = 1 in [1, 2]
+mesh { dp = degree }
+
+schedule main(m: GPT2LMHeadModel) {
+    m.transformer.h[..floor(3 * ratio)].checkpoint()
+    m.annotate(\"label\", label)
+    m.data_parallel(over: dp)
+}
+
+schedule all(m: GPT2LMHeadModel) {
+    m.transformer.h.*.checkpoint()
+}
+";
+
+#[test]
+fn knobs_take_values_from_the_command_line() {
+    let report = |args: &[&str]| -> Value {
+        let args = [&["apply", "main.slapo", "--message-format", "json"], args].concat();
+        let run = run_on(KNOBS, &args).expect(0);
+        let mut records = run.stdout.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+        records.find(|record| record["type"] == "report").expect("a report")
+    };
+    let knob =
+        |name: &str, value: Value, is_set: bool| serde_json::json!({ "name": name, "value": value, "is_set": is_set });
+    let default = report(&[]);
+    let values = [("ratio", 0.5.into()), ("label", "ours".into()), ("fused", true.into()), ("degree", 1.into())];
+    assert_eq!(default["knobs"], Value::from(values.map(|(name, value)| knob(name, value, false)).to_vec()));
+    assert_eq!((&default["steps"], &default["ranks"]), (&3.into(), &1.into()));
+    let set = report(&["--set", "ratio=1", "--set", "degree=1", "--set", "degree=2", "--set", "label=a b"]);
+    let values = [knob("ratio", 1.into(), true), knob("label", "a b".into(), true), knob("fused", true.into(), false)];
+    assert_eq!(set["knobs"].as_array().map(|knobs| &knobs[..3]), Some(&values[..]));
+    assert_eq!((&set["steps"], &set["ranks"]), (&5.into(), &2.into()));
+    let text = run_on(KNOBS, &["apply", "main.slapo", "--set", "ratio=0.34"]).expect(0).stdout;
+    assert!(text.contains("\nknobs: ratio = 0.34 (set), label = \"ours\", fused = true, degree = 1\n"), "{text}");
+}
+
+#[test]
+fn a_knob_set_wrongly_is_an_error() {
+    for (set, said) in [
+        ("ratoi=1", "did you mean `ratio`?"),
+        ("ratio=2", "legal here: 0..=1"),
+        ("degree=3", "legal here: 1, 2"),
+        ("fused=1", "error[S0301]: knob `fused` is a truth value, not a number"),
+    ] {
+        let run = run_on(KNOBS, &["apply", "main.slapo", "--set", set]).expect(1);
+        assert!(run.stderr.contains(said), "{set}: {}", run.stderr);
+    }
+    let run = run_on(KNOBS, &["apply", "main.slapo", "--set", "ratio"]).expect(2);
+    assert!(run.stderr.contains("wants a name and a value"), "{}", run.stderr);
+}
+
+#[test]
+fn another_schedule_of_the_file_can_be_the_entry() {
+    let steps = |args: &[&str]| run_on(KNOBS, &[&["apply", "main.slapo", "--emit", "steps"], args].concat());
+    let all = steps(&["--schedule", "all"]).expect(0).stdout;
+    assert_eq!(all.lines().count(), 3, "{all}");
+    assert!(all.starts_with("#1 checkpoint transformer.h.0"), "{all}");
+    assert_eq!(steps(&["--schedule", "main"]).expect(0).stdout, steps(&[]).expect(0).stdout);
+    let none = steps(&["--schedule", "none"]).expect(1).stderr;
+    assert!(none.contains("its schedules are `main`, `all`"), "{none}");
+}

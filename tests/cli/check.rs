@@ -242,3 +242,55 @@ fn a_mistake_that_a_library_finds_is_shown_there_too() {
         checkpoint_every(m.transformer.h, n: 1)\n    m.transformer.h[1].checkpoint()\n}\n";
     assert_snapshot!("library", run_on(text, &["check", "main.slapo"]).expect(1).shown());
 }
+
+/// `main.slapo` uses `blocks/tp.slapo`, which uses `blocks/shapes.slapo` and the library.
+fn with_modules() -> TempDir {
+    let folder = folder(
+        "use blocks.tp.{mlp, Mlps}\nmodel \"model.pt2\"\ninput { batch = 8, seq = 64 }\nmesh { tp = 2 }\n\n\
+         schedule main(m: GPT2LMHeadModel) { mlp(m.transformer.h.*.mlp, over: tp) }\n",
+    );
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).expect("writes");
+    fs::create_dir(folder.path().join("blocks")).expect("makes it");
+    write("blocks/shapes.slapo", "type Mlp = { c_fc: Linear, c_proj: Linear }\n");
+    write(
+        "blocks/tp.slapo",
+        "use std.parallel.{column, row}\nuse shapes.Mlp\n\ntype Mlps = { mlp: Mlp }\n\n\
+         schedule mlp(m: Mlp, over: axis) {\n    column(m.c_fc, over: over)\n    row(m.c_proj, over: over)\n}\n",
+    );
+    folder
+}
+
+#[test]
+fn modules_are_read_from_files_beside_the_schedule() {
+    let tree = with_modules();
+    let slapoc = |args: &[&str]| -> Run { command(args).current_dir(tree.path()).output().expect("starts").into() };
+    let steps = slapoc(&["apply", "main.slapo", "--emit", "steps"]).expect(0).stdout;
+    assert_eq!(steps.lines().count(), 3 * 5, "{steps}");
+    // Each file is right on its own, from wherever it is looked at.
+    let all = slapoc(&["check"]).expect(0);
+    assert!(all.stderr.ends_with("3 schedules: no errors\n"), "{}", all.stderr);
+    assert!(slapoc(&["check", "blocks/tp.slapo"]).expect(0).stderr.contains("names and types are right"));
+    let elsewhere = command(&["check", &tree.path().join("main.slapo").display().to_string()]).output();
+    Run::from(elsewhere.expect("starts")).expect(0);
+    // On a model, a file of declarations has nothing to start with.
+    let library = slapoc(&["check", "blocks/tp.slapo", "--model", "model.pt2", "--batch", "8", "--seq", "64"]);
+    assert!(library.expect(1).stderr.contains("error[S0109]"));
+}
+
+#[test]
+fn modules_that_cannot_be_read_are_errors() {
+    let tree = with_modules();
+    let slapoc = |args: &[&str]| -> Run { command(args).current_dir(tree.path()).output().expect("starts").into() };
+    let shapes = tree.path().join("blocks/shapes.slapo");
+    fs::rename(&shapes, tree.path().join("blocks/shape.slapo")).expect("moves it");
+    let missing = slapoc(&["check", "main.slapo", "--message-format", "short"]).expect(1).stderr;
+    let said = "blocks/tp.slapo:2:5: error[S0104]: there is no module `shapes`";
+    assert!(missing.contains(said) && missing.contains("1 error;"), "{missing}");
+    fs::create_dir(&shapes).expect("makes it");
+    let a_folder = slapoc(&["check", "main.slapo"]).expect(1).stderr;
+    assert!(a_folder.contains("error[S0104]") && a_folder.contains("is a folder"), "{a_folder}");
+    fs::remove_dir(&shapes).expect("removes it");
+    fs::write(&shapes, "type Mlp = { c_fc: Linear }\n").expect("writes");
+    let fewer = slapoc(&["check", "main.slapo", "--message-format", "short"]).expect(1).stderr;
+    assert!(fewer.contains("blocks/tp.slapo:8:11: error[S0201]: type `Mlp` lists no `c_proj`"), "{fewer}");
+}

@@ -122,6 +122,12 @@ pub struct Binding {
     /// Number of ranks; axes that are `auto` take what the others leave
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(1..))]
     pub world: Option<i64>,
+    /// Give a knob of the schedule this value; once for every knob
+    #[arg(long, value_name = "NAME=VALUE", value_parser = setting)]
+    pub set: Vec<(String, String)>,
+    /// Start with this schedule of the file instead of `main`
+    #[arg(long, value_name = "NAME")]
+    pub schedule: Option<String>,
     /// What `-` is called in messages; the schedule's model is looked for beside it
     #[arg(long, value_name = "PATH")]
     pub stdin_filename: Option<PathBuf>,
@@ -338,6 +344,14 @@ pub struct Completions {
     pub shell: clap_complete::Shell,
 }
 
+/// `ratio=0.5`; what the value means depends on the knob.
+fn setting(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("wants a name and a value, such as ratio=0.5")?;
+    let (name, value) = (name.trim(), value.trim());
+    let legal = !name.is_empty() && !value.is_empty();
+    legal.then(|| (name.to_owned(), value.to_owned())).ok_or_else(|| "neither name nor value may be empty".to_owned())
+}
+
 fn number(text: &str) -> Result<f64, String> {
     text.parse().map_err(|_| format!("`{text}` is not a number"))
 }
@@ -369,6 +383,12 @@ mod tests {
     #[test]
     fn definitions_do_not_contradict_each_other() {
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn settings_have_a_name_and_a_value() {
+        assert_eq!(setting("a = b=c"), Ok(("a".to_owned(), "b=c".to_owned())));
+        assert!(setting("a").is_err() && setting("=1").is_err() && setting("a=").is_err());
     }
 
     #[test]

@@ -7,10 +7,10 @@ use crate::failure::{Context, Failure, Result};
 use crate::output::Output;
 use memmap2::Mmap;
 use sha2::{Digest, Sha256};
-use slapo_core::schedule::{self, Checked, Overrides};
+use slapo_core::schedule::{self, Checked, Found, Modules, Overrides};
 use slapo_model::{InputSizes, Legal, Model, legal_sizes};
-use slapo_syntax::{Code, Diagnostic, FileId, SourceMap, Span};
-use std::fs::File;
+use slapo_syntax::{Code, Diagnostic, FileId, Parse, SourceMap, Span};
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -95,9 +95,10 @@ pub fn load(source: &Source, until: Option<u32>) -> Result<Loaded> {
     let (shown, text) = text(path, binding.stdin_filename.as_deref())?;
     let name = shown.display().to_string();
     let mut files = SourceMap::new();
-    let fingerprint = fingerprint(&text);
     let file = files.add(name.clone(), text);
     let parse = slapo_syntax::parse(file, files.text(file));
+    let modules = modules(&shown, &parse);
+    let fingerprint = fingerprint(files.text(file), &modules, binding);
     let named = schedule::head(&parse).model;
     let (archive, broken) = match (&binding.model, named) {
         (Some(path), _) => split(self::archive(path, &path.display().to_string())),
@@ -105,8 +106,35 @@ pub fn load(source: &Source, until: Option<u32>) -> Result<Loaded> {
         (None, None) => (None, Vec::new()),
     };
     let model = archive.as_ref().map(|archive| &archive.model);
-    let checked = schedule::check(&mut files, file, &parse, model, &overrides(binding, until));
+    let checked = schedule::check(&mut files, file, &parse, &modules, model, &overrides(binding, until));
     Ok(Loaded { files, file, name, fingerprint, archive, broken, checked, has_default_sizes: false })
+}
+
+/// Reads the files that a schedule uses, from its folder.
+fn modules(schedule: &Path, parse: &Parse) -> Modules {
+    let folder = schedule.parent().unwrap_or(Path::new(""));
+    let own = schedule.file_stem().and_then(|stem| stem.to_str());
+    Modules::gather(own, parse, |path| {
+        let path = folder.join(format!("{path}.slapo"));
+        match text_of(&path) {
+            Ok(text) => Found::Text { name: path.display().to_string(), text: text.into() },
+            Err(failure) => Found::Nothing {
+                reason: path.exists().then(|| failure.message.clone()),
+                beside: path.parent().map(modules_in).unwrap_or_default(),
+            },
+        }
+    })
+}
+
+/// The names of the modules in a folder, sorted.
+fn modules_in(folder: &Path) -> Vec<String> {
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let paths = fs::read_dir(folder).into_iter().flatten().filter_map(|entry| entry.ok().map(|entry| entry.path()));
+    let modules = paths.filter(|path| path.extension().is_some_and(|ending| ending == "slapo"));
+    let mut names: Vec<String> =
+        modules.filter_map(|path| path.file_stem().and_then(|stem| stem.to_str()).map(str::to_owned)).collect();
+    names.sort();
+    names
 }
 
 pub fn is_stdin(path: &Path) -> bool {
@@ -133,10 +161,10 @@ fn load_model_alone(source: &Source, name: String) -> Result<Loaded> {
     }
     let model = archive.as_ref().map(|archive| &archive.model);
     let checked = match model {
-        Some(_) => schedule::check(&mut files, file, &parse, model, &overrides),
+        Some(_) => schedule::check(&mut files, file, &parse, &Modules::default(), model, &overrides),
         None => Checked::default(),
     };
-    let fingerprint = fingerprint(EMPTY_SCHEDULE);
+    let fingerprint = fingerprint(EMPTY_SCHEDULE, &Modules::default(), &source.binding);
     Ok(Loaded { files, file, name, fingerprint, archive, broken, checked, has_default_sizes })
 }
 
@@ -153,7 +181,15 @@ fn near(legal: Legal, wanted: i64) -> Option<i64> {
 }
 
 fn overrides(binding: &Binding, until: Option<u32>) -> Overrides {
-    Overrides { batch: binding.batch, seq: binding.seq, world: binding.world, micro_batches: None, until }
+    Overrides {
+        batch: binding.batch,
+        seq: binding.seq,
+        world: binding.world,
+        micro_batches: None,
+        until,
+        knobs: binding.set.clone(),
+        entry: binding.schedule.clone(),
+    }
 }
 
 fn split(archive: std::result::Result<Archive, Vec<Diagnostic>>) -> (Option<Archive>, Vec<Diagnostic>) {
@@ -276,8 +312,19 @@ fn map(path: &Path) -> io::Result<Option<Mmap>> {
     Ok(Some(unsafe { Mmap::map(&file) }?))
 }
 
-fn fingerprint(text: &str) -> String {
-    let digest = Sha256::digest(text);
+/// Of the text, of what it uses and of what the command line chooses in it.
+fn fingerprint(text: &str, modules: &Modules, binding: &Binding) -> String {
+    let mut digest = Sha256::new_with_prefix(text);
+    for (path, text) in modules.texts() {
+        digest.update(format!("\0module {path} {}\0{text}", text.len()));
+    }
+    for (name, value) in &binding.set {
+        digest.update(format!("\0set {name}={value}"));
+    }
+    if let Some(entry) = &binding.schedule {
+        digest.update(format!("\0schedule {entry}"));
+    }
+    let digest = digest.finalize();
     digest[..16].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -76,8 +76,8 @@ codes! {
     UnknownName = "S0101", "a name that nothing declares";
     UnknownCallable = "S0102", "a call of something that does not exist";
     UnknownPrimitive = "S0103", "an unknown word with parentheses after a dot";
-    UnknownModule = "S0104", "a library module that does not exist";
-    UnknownImport = "S0105", "a name that a library module does not have";
+    UnknownModule = "S0104", "a module that does not exist";
+    UnknownImport = "S0105", "a name that a module does not have";
     NameTaken = "S0106", "a name that has a meaning already";
     Recursion = "S0107", "a schedule that calls itself";
     UnknownType = "S0108", "a type that does not exist";
@@ -86,6 +86,9 @@ codes! {
     UnknownSize = "S0111", "an unknown size in `input`";
     RepeatedItem = "S0112", "an item or entry that may stand only once";
     WrongEntry = "S0113", "a `main` that does not take the model";
+    UnknownKnob = "S0114", "a knob that does not exist";
+    UnknownEntry = "S0115", "a schedule to start with that does not exist";
+    ModuleCycle = "S0116", "files that use each other";
 
     // S02: paths against the model
     NoSuchName = "S0201", "a path that leads nowhere";

@@ -22,7 +22,7 @@ pub struct GlobalId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LocalId(pub u32);
 
-/// A file and what it uses of the library.
+/// A file and what it uses of other files and of the library.
 #[derive(Clone, Debug, Default)]
 pub struct Hir {
     pub schedules: Vec<Schedule>,
@@ -35,7 +35,7 @@ pub struct Hir {
     pub seq: Option<Entry>,
     /// The `input` item.
     pub input: Option<Span>,
-    /// `schedule main`
+    /// The schedule to start with: `main`, or what the command line names.
     pub entry: Option<ScheduleId>,
 }
 
@@ -47,6 +47,8 @@ pub struct Schedule {
     pub body: Block,
     /// Slots that a frame needs; the parameters take the first.
     pub locals: u32,
+    /// Its parameters have syntax errors: any arguments may be right.
+    pub has_broken_head: bool,
     /// Part of a cycle of calls, which was reported.
     pub is_recursive: bool,
 }
@@ -62,9 +64,20 @@ pub struct Param {
 #[derive(Clone, Debug)]
 pub struct Global {
     pub name: String,
+    /// Of a knob the value it has by default.
     pub value: Expr,
-    /// What a knob may be.
+    /// What the command line chooses instead.
+    pub set: Option<Expr>,
+    /// Absent for a `let`.
+    pub knob: Option<Knob>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Knob {
+    /// What it may be; anything of its type without.
     pub domain: Option<Domain>,
+    /// Declared in the file that is checked.
+    pub is_own: bool,
 }
 
 #[derive(Clone, Debug)]

@@ -11,6 +11,7 @@ mod hir;
 mod input;
 mod layouts;
 mod mesh;
+mod modules;
 mod nearest;
 mod number;
 mod points;
@@ -26,6 +27,7 @@ mod value;
 pub use builtins::{Function, Query, WORDS, Word};
 pub use faults::{bind_diagnostic, fault_diagnostic, fault_diagnostics, import_diagnostic};
 pub use mesh::{Axis, Mesh};
+pub use modules::{Found, Modules};
 pub use number::{ArithmeticError, Number};
 pub use points::{Point, Port, Ports};
 pub use replay::{Recorded, ReplayError, replay};
@@ -58,7 +60,7 @@ pub struct ModelPath {
 }
 
 /// What the command line decides instead of the schedule.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
     /// Global batch of one step.
     pub batch: Option<i64>,
@@ -69,6 +71,10 @@ pub struct Overrides {
     pub micro_batches: Option<u32>,
     /// Leaves out the statements of the entry that begin behind this line (from 1).
     pub until: Option<u32>,
+    /// Values of knobs by name, as a schedule writes them; strings need no quotes.
+    pub knobs: Vec<(String, String)>,
+    /// The schedule to start with in place of `main`.
+    pub entry: Option<String>,
 }
 
 /// A schedule after checking.
@@ -83,15 +89,26 @@ pub struct Checked {
     pub skipped: Vec<Skipped>,
     /// Without a `mesh` item: no axes, one rank.
     pub mesh: Mesh,
+    /// The knobs of the file, in its order, with the values that were used.
+    pub knobs: Vec<KnobValue>,
     /// `None` without a model, or where an error says what is missing.
     pub sizes: Option<InputSizes>,
     pub effects: Effects,
     /// Parameters that no step touched, in the model's order.
     pub untouched: Vec<ParameterId>,
-    /// The name of `schedule main`.
+    /// The name of the schedule that it starts with.
     pub entry: Option<Span>,
     /// The `input` item.
     pub input: Option<Span>,
+}
+
+/// A knob as it was used.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KnobValue {
+    pub name: String,
+    pub value: Argument,
+    /// By the command line.
+    pub is_set: bool,
 }
 
 /// A tried statement that changed nothing.
@@ -127,30 +144,33 @@ pub fn head(parse: &Parse) -> Head {
 
 /// Checks the schedule in `file`, whose parse is `parse`, and expands it on `model`.
 ///
-/// Library schedules that it uses are added to `files`. Without a model, names and types are checked and nothing is
-/// expanded.
+/// What it uses of `modules` and of the library is added to `files`. Without a model, names and types are checked and
+/// nothing is expanded.
 pub fn check(
     files: &mut SourceMap,
     file: FileId,
     parse: &Parse,
+    modules: &Modules,
     model: Option<&Model>,
     overrides: &Overrides,
 ) -> Checked {
-    on_large_stack(move || checked(files, file, parse, model, overrides))
+    on_large_stack(move || checked(files, file, parse, modules, model, overrides))
 }
 
 fn checked(
     files: &mut SourceMap,
     file: FileId,
     parse: &Parse,
+    modules: &Modules,
     model: Option<&Model>,
     overrides: &Overrides,
 ) -> Checked {
-    let resolve::Resolved { hir, report } = resolve::resolve(files, parse);
+    let resolve::Resolved { hir, report } = resolve::resolve(files, parse, modules, model.is_some(), overrides);
     let mut expander = Expander::new(files, file, &hir, model, overrides, report);
     expander.is_broken = !parse.is_ok();
     mesh::mesh(&mut expander);
     expander.all_globals();
+    let knobs = expander.knobs();
     let sizes = input::sizes(&mut expander);
     input::ignored(&mut expander, head(parse).model);
     expander.entry(sizes);
@@ -160,6 +180,7 @@ fn checked(
         diagnostics: report.finish(file, &parse.diagnostics),
         skipped,
         mesh,
+        knobs,
         sizes,
         entry: hir.entry.map(|id| hir.schedule(id).name_span),
         input: hir.input,

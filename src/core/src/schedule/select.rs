@@ -4,7 +4,7 @@
 //! first.
 
 use super::roles::{is_class, roles};
-use super::types::{Kind, PlaceKind, Structure, Want};
+use super::types::{Field, Kind, PlaceKind, Structure, Want};
 use slapo_model::{BufferId, Model, ModuleId, ParameterId};
 use std::collections::BTreeSet;
 
@@ -23,6 +23,15 @@ pub enum Place {
         slot: u32,
         id: BufferId,
     },
+}
+
+/// A field of a structure that a module does not have as the type says.
+pub struct Missed<'s> {
+    pub field: &'s Field,
+    /// The module without it.
+    pub of: Place,
+    /// What is there instead.
+    pub found: Option<Place>,
 }
 
 /// What a place is, whatever path leads to it.
@@ -178,13 +187,26 @@ impl Place {
         }
     }
 
-    /// The first field of a structure that is absent here or is something else.
-    pub fn misses(self, model: &Model, structure: &Structure) -> Option<String> {
-        let field = structure.fields.iter().find(|field| match self.named(model, &field.name) {
-            Some(place) => !place.is(model, &field.want),
-            None => !field.is_optional,
-        })?;
-        Some(field.name.clone())
+    /// The first field of a structure that is absent here or is something else; of a structure in it, the field of that.
+    pub fn misses<'s>(self, model: &Model, structure: &'s Structure) -> Option<Missed<'s>> {
+        structure.fields.iter().find_map(|field| match self.named(model, &field.name) {
+            Some(found) if found.is(model, &field.want) => None,
+            Some(found) => match &field.want {
+                Want { kind: Kind::Structure(inner), list: false } if found.module().is_some() => {
+                    found.misses(model, inner)
+                }
+                Want { list: true, kind } => {
+                    let one = Want::one(kind.clone());
+                    let other = found.children(model).into_iter().find(|child| !child.is(model, &one));
+                    match (other, kind) {
+                        (Some(child), Kind::Structure(inner)) if child.module().is_some() => child.misses(model, inner),
+                        _ => Some(Missed { field, of: self, found: Some(other.unwrap_or(found)) }),
+                    }
+                }
+                _ => Some(Missed { field, of: self, found: Some(found) }),
+            },
+            None => (!field.is_optional).then_some(Missed { field, of: self, found: None }),
+        })
     }
 }
 

@@ -4,6 +4,7 @@
 //! to a tensor only by the model. [`Want`] is declared, by a parameter of a schedule or of a primitive.
 
 use super::steps::Argument;
+use slapo_syntax::Span;
 use std::fmt;
 use std::sync::Arc;
 
@@ -98,14 +99,22 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Structure {
     pub name: String,
+    pub span: Span,
     pub fields: Vec<Field>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
     pub name: String,
+    pub span: Span,
     pub is_optional: bool,
     pub want: Want,
+}
+
+impl Structure {
+    pub fn field(&self, name: &str) -> Option<&Field> {
+        self.fields.iter().find(|field| field.name == name)
+    }
 }
 
 impl Kind {
@@ -196,6 +205,16 @@ impl Want {
             // A module used as a list is its children.
             (Ty::Place(kind), true) => *kind != PlaceKind::Tensor && self.kind.is_place(),
             (ty, true) => *ty == Ty::Any || ty.element().is_some_and(|one| self.kind.accepts(&one)),
+        }
+    }
+
+    /// What a part of the model of this type is.
+    pub fn place_kind(&self) -> PlaceKind {
+        match self.kind {
+            _ if self.list => PlaceKind::Module,
+            Kind::Module | Kind::Class(_) | Kind::Structure(_) => PlaceKind::Module,
+            Kind::Tensor => PlaceKind::Tensor,
+            _ => PlaceKind::Either,
         }
     }
 

@@ -197,7 +197,8 @@ fn five_hundred_lines() {
     let start = Instant::now();
     let mut files = slapo_syntax::SourceMap::new();
     let file = files.add("long.slapo", text.as_str());
-    let checked = slapo_core::schedule::check(&mut files, file, &parsed, Some(&model), &Default::default());
+    let checked =
+        slapo_core::schedule::check(&mut files, file, &parsed, &Default::default(), Some(&model), &Default::default());
     let elapsed = start.elapsed();
     assert_eq!(checked.steps.len(), 480);
     assert!(checked.is_ok());

@@ -1,7 +1,7 @@
 //! What these tests share: models by name, a run of the checker as the command line would do it, rendering.
 
 use slapo_core::compile::{Options, compile};
-use slapo_core::schedule::{Checked, Overrides, check, fault_diagnostics, head, import_diagnostic};
+use slapo_core::schedule::{Checked, Found, Modules, Overrides, check, fault_diagnostics, head, import_diagnostic};
 use slapo_model::Model;
 use slapo_syntax::{Diagnostic, FileId, Parse, Severity, SourceMap, parse};
 use std::collections::BTreeMap;
@@ -69,9 +69,28 @@ pub fn run_with(name: &str, text: &str, overrides: &Overrides) -> Run {
         Some(Ok(model)) => (Some(model), None),
         None => (None, None),
     };
-    let checked = check(&mut files, file, &parsed, model.as_deref(), overrides);
+    let checked = check(&mut files, file, &parsed, &modules(name, &parsed), model.as_deref(), overrides);
     let diagnostics = import_errors.unwrap_or_else(|| checked.diagnostics.clone());
     Run { files, file, parsed, model, checked, diagnostics }
+}
+
+/// What a schedule uses beside those of `tests/ui`.
+fn modules(name: &str, parsed: &Parse) -> Modules {
+    Modules::gather(Some(name), parsed, |path| {
+        let name = format!("{path}.slapo");
+        let file = root().join("tests/ui").join(&name);
+        let entries = || std::fs::read_dir(file.parent()?).ok();
+        match std::fs::read_to_string(&file) {
+            Ok(text) => Found::Text { name, text: text.into() },
+            Err(_) => {
+                let files = entries().into_iter().flatten().map(|entry| entry.unwrap().path());
+                let stems = files.filter_map(|file| Some(file.file_stem()?.to_str()?.to_string()));
+                let mut beside: Vec<String> = stems.filter(|stem| !stem.starts_with('S')).collect();
+                beside.sort();
+                Found::Nothing { reason: None, beside }
+            }
+        }
+    })
 }
 
 /// Checks a text on a model that it does not name.
@@ -79,7 +98,7 @@ pub fn run_on(model: &Model, text: &str) -> Run {
     let mut files = SourceMap::new();
     let file = files.add("test.slapo", text);
     let parsed = parse(file, text);
-    let checked = check(&mut files, file, &parsed, Some(model), &Overrides::default());
+    let checked = check(&mut files, file, &parsed, &Modules::default(), Some(model), &Overrides::default());
     let diagnostics = checked.diagnostics.clone();
     Run { files, file, parsed, model: None, checked, diagnostics }
 }
@@ -122,13 +141,15 @@ fn options(text: &str) -> Overrides {
     let Some(line) = text.lines().find_map(|line| line.strip_prefix("# slapoc check ")) else { return overrides };
     let words: Vec<&str> = line.split_whitespace().collect();
     for pair in words.chunks(2) {
-        let number: i64 = pair[1].parse().unwrap();
+        let number = || pair[1].parse::<i64>().unwrap();
         match pair[0] {
-            "--world" => overrides.world = Some(number),
-            "--batch" => overrides.batch = Some(number),
-            "--seq" => overrides.seq = Some(number),
-            "--micro-batches" => overrides.micro_batches = Some(number as u32),
-            "--until" => overrides.until = Some(number as u32),
+            "--world" => overrides.world = Some(number()),
+            "--batch" => overrides.batch = Some(number()),
+            "--seq" => overrides.seq = Some(number()),
+            "--micro-batches" => overrides.micro_batches = Some(number() as u32),
+            "--until" => overrides.until = Some(number() as u32),
+            "--set" => overrides.knobs.push(pair[1].split_once('=').map(|(a, b)| (a.into(), b.into())).unwrap()),
+            "--schedule" => overrides.entry = Some(pair[1].to_string()),
             other => panic!("unknown option {other}"),
         }
     }

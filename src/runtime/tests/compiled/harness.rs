@@ -8,7 +8,7 @@
 use slapo_core::compile::{self, Effects, Options};
 use slapo_core::lower::OptimizerSettings;
 use slapo_core::passes::canonical;
-use slapo_core::schedule::{Overrides, check};
+use slapo_core::schedule::{Modules, Overrides, check};
 use slapo_model::{InputSizes, Model, import};
 use slapo_program::{Call, DType, FunctionKind, Init, Op, Program, Value};
 use slapo_runtime::mesh::Mesh;
@@ -55,7 +55,7 @@ impl Case {
         let mut files = SourceMap::new();
         let file = files.add("test.slapo", text);
         let parsed = parse(file, text);
-        let checked = check(&mut files, file, &parsed, Some(&model), &Overrides::default());
+        let checked = check(&mut files, file, &parsed, &Modules::default(), Some(&model), &Overrides::default());
         assert!(checked.is_ok(), "{text}\n{:#?}", checked.diagnostics);
         let options = Options {
             model: canonical::Options { no_dropout: false, dtype: Some(DType::F64) },

@@ -52,6 +52,13 @@ fn header(text: &mut String, report: &Report) -> Result {
     let model = &report.model;
     let ranks = render::counted(report.ranks as usize, "rank");
     writeln!(text, "{} on {} ({}), {sizes}, {ranks}", report.schedule, model.class, model.file)?;
+    if !report.knobs.is_empty() {
+        let shown = report.knobs.iter().map(|knob| {
+            let set = if knob.is_set { " (set)" } else { "" };
+            format!("{} = {}{set}", knob.name, knob.value)
+        });
+        writeln!(text, "knobs: {}", shown.collect::<Vec<_>>().join(", "))?;
+    }
     if report.blocks.is_empty() {
         writeln!(text, "\nno changes: every operator runs as the model has it")?;
     }

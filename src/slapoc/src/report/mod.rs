@@ -20,7 +20,7 @@ use serde::Serialize;
 use slapo_core::compile::{Compiled, Effects};
 use slapo_core::memory::{Memory, predict};
 use slapo_core::primitives::Class;
-use slapo_core::schedule::{FrameKind, Place, Skipped, Step};
+use slapo_core::schedule::{Argument, FrameKind, KnobValue, Place, Skipped, Step};
 use slapo_model::{Model, ParameterId};
 use slapo_program::Program;
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,6 +35,8 @@ pub struct Report {
     pub ranks: i64,
     /// Names of the mesh's axes, outermost first.
     pub axes: Vec<String>,
+    /// Values that knobs had.
+    pub knobs: Vec<KnobUsed>,
     /// The worst class of all steps: how far numbers may move.
     pub class: &'static str,
     pub steps: usize,
@@ -61,6 +63,14 @@ pub struct ModelInfo {
     pub file: String,
     pub class: String,
     pub fingerprint: String,
+}
+
+#[derive(Debug, Serialize)]
+pub struct KnobUsed {
+    pub name: String,
+    pub value: serde_json::Value,
+    /// By the command line.
+    pub is_set: bool,
 }
 
 /// What happens to modules, or to tensors, that are alike.
@@ -164,6 +174,7 @@ pub fn report(ready: &Ready, before: Option<&Compiled>, after: &Compiled, ranks:
         seq: sizes.seq,
         ranks: checked.mesh.world(),
         axes: checked.effects.axes.iter().map(|axis| axis.name.clone()).collect(),
+        knobs: checked.knobs.iter().map(knob).collect(),
         class: class(loaded).name(),
         steps: checked.steps.len(),
         blocks: blocks(loaded, model, &recomputed, &chosen::layouts(&checked.effects, after), sizes.batch),
@@ -360,4 +371,17 @@ fn replicated(model: &Model, effects: &Effects) -> Vec<Replicated> {
 fn listed(model: &Model, parameters: &[ParameterId]) -> Listed {
     let set: BTreeSet<ParameterId> = parameters.iter().copied().collect();
     Listed { count: count(model, parameters), patterns: patterns(&cover(model, &set)) }
+}
+
+fn knob(KnobValue { name, value, is_set }: &KnobValue) -> KnobUsed {
+    let value = match value {
+        Argument::Int(number) => (*number).into(),
+        Argument::Number(number) => {
+            number.to_string().parse::<f64>().map_or_else(|_| number.to_string().into(), Into::into)
+        }
+        Argument::Bool(value) => (*value).into(),
+        Argument::Text(text) => text.as_str().into(),
+        other => other.to_string().into(),
+    };
+    KnobUsed { name: name.clone(), value, is_set: *is_set }
 }

@@ -3,10 +3,11 @@
 use super::super::builtins::{WORDS, shaped};
 use super::super::hir::Expr;
 use super::super::mesh::Axes;
-use super::super::select::Place;
+use super::super::select::{Missed, Place};
 use super::super::steps::Argument;
 use super::super::types::{Kind, Want};
 use super::super::value::Value;
+use super::paths::exists;
 use super::{Eval, Expander, Stop, list};
 use slapo_model::Model;
 use slapo_syntax::{Code, Diagnostic, Span};
@@ -113,20 +114,44 @@ impl Expander<'_> {
 
     fn wrong_place(&mut self, place: Place, want: &Want, span: Span, callee: &str) -> Stop {
         let Some(model) = self.model else { return Stop::Reported };
+        if let Kind::Structure(structure) = &want.kind
+            && let Some(missed) = place.module().and_then(|_| place.misses(model, structure))
+        {
+            return self.wrong_field(place, missed, want, span, callee);
+        }
         let what = describe(place, model);
         let message = format!("`{callee}` takes {want}, but {} is {what}", self.path(place));
         let is_class = place.module().is_some() && !matches!(want.kind, Kind::Tensor);
         let code = if is_class { Code::WrongClass } else { Code::WrongType };
         let diagnostic = Diagnostic::error(code, message).primary(span, what);
         let note = match &want.kind {
-            Kind::Structure(structure) => {
-                let field = place.misses(model, structure);
-                field.map(|field| format!("`{}` wants a `{field}`, which is absent or something else", structure.name))
-            }
             Kind::Tensor => Some(format!("it has {}", super::super::nearest::some_of(place.names(model)))),
             _ => None,
         };
         self.fail(note.into_iter().fold(diagnostic, Diagnostic::note))
+    }
+
+    /// A module without something that a structure lists.
+    fn wrong_field(&mut self, place: Place, missed: Missed, want: &Want, span: Span, callee: &str) -> Stop {
+        let Some(model) = self.model else { return Stop::Reported };
+        let Missed { field, of, found } = missed;
+        let what = match found {
+            Some(found) => format!("{} is {}", self.path(found), describe(found, model)),
+            None => format!("{} has no `{}`", self.path(of), field.name),
+        };
+        let wanted = match found {
+            Some(_) => format!("wants {}", field.want),
+            None => "wanted here".to_string(),
+        };
+        let mut diagnostic = Diagnostic::error(Code::WrongClass, format!("`{callee}` takes {want}, but {what}"))
+            .primary(span, describe(place, model))
+            .secondary(field.span, wanted);
+        if found.is_none() {
+            let names = of.names(model);
+            let close = super::super::nearest::did_you_mean(&field.name, names.iter().copied());
+            diagnostic = diagnostic.help(close.unwrap_or_else(|| exists(of, model)));
+        }
+        self.fail(diagnostic)
     }
 
     /// A value as a step keeps it.

@@ -1,6 +1,7 @@
 //! Values at the top of files: each evaluated once, when it is first needed.
 
-use super::super::hir::{Domain, GlobalId};
+use super::super::KnobValue;
+use super::super::hir::{Domain, Global, GlobalId};
 use super::super::value::Value;
 use super::{Eval, Expander, Stop};
 use slapo_syntax::{Code, Diagnostic};
@@ -30,10 +31,7 @@ impl Expander<'_> {
         // Names are used behind their declaration only, so this cannot come back to itself.
         let hir = self.hir;
         let global = hir.global(id);
-        let result = self.value(&global.value).and_then(|value| {
-            self.in_domain(&global.name, &value, global.domain.as_ref(), global.value.span)?;
-            Ok(value)
-        });
+        let result = self.evaluate(global);
         self.globals[id.0 as usize] = match &result {
             Ok(value) => Memo::Done(value.clone()),
             Err(_) => Memo::Failed,
@@ -41,8 +39,33 @@ impl Expander<'_> {
         result
     }
 
-    fn in_domain(&mut self, name: &str, value: &Value, domain: Option<&Domain>, span: slapo_syntax::Span) -> Eval<()> {
-        let (fits, legal) = match domain {
+    /// The value that was chosen, else the default. Each must be legal.
+    fn evaluate(&mut self, global: &Global) -> Eval<Value> {
+        let default = self.value(&global.value)?;
+        self.in_domain(global, &default, false)?;
+        let Some(set) = &global.set else { return Ok(default) };
+        let chosen = self.value(set)?;
+        self.in_domain(global, &chosen, true)?;
+        Ok(chosen)
+    }
+
+    /// The knobs of the checked file that have a value.
+    pub fn knobs(&self) -> Vec<KnobValue> {
+        let own = self.hir.globals.iter().zip(&self.globals);
+        let own = own.filter(|(global, _)| global.knob.as_ref().is_some_and(|knob| knob.is_own));
+        let known = own.filter_map(|(global, memo)| match memo {
+            Memo::Done(value) => {
+                let (name, value) = (global.name.clone(), self.argument(value));
+                Some(KnobValue { name, value, is_set: global.set.is_some() })
+            }
+            Memo::Open | Memo::Failed => None,
+        });
+        known.collect()
+    }
+
+    fn in_domain(&mut self, global: &Global, value: &Value, is_set: bool) -> Eval<()> {
+        let (name, span) = (&global.name, global.value.span);
+        let (fits, legal) = match global.knob.as_ref().and_then(|knob| knob.domain.as_ref()) {
             None => return Ok(()),
             Some(Domain::Range { start, end, inclusive }) => {
                 let (start, end) = (self.number(start)?, self.number(end)?);
@@ -60,11 +83,16 @@ impl Expander<'_> {
         if fits {
             return Ok(());
         }
-        let message = format!("knob `{name}` starts as {}, which it may not be", self.show(value));
-        Err(self.fail(
-            Diagnostic::error(Code::BadValue, message)
-                .primary(span, "not in its domain")
-                .help(format!("legal here: {legal}")),
-        ))
+        let shown = self.show(value);
+        let diagnostic = match is_set {
+            false => {
+                let message = format!("knob `{name}` starts as {shown}, which it may not be");
+                Diagnostic::error(Code::BadValue, message).primary(span, "not in its domain")
+            }
+            true => Diagnostic::error(Code::BadValue, format!("knob `{name}` may not be {shown}"))
+                .primary(span, "its default")
+                .note(format!("`--set {name}={shown}` asks for it")),
+        };
+        Err(self.fail(diagnostic.help(format!("legal here: {legal}"))))
     }
 }

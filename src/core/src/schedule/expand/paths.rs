@@ -244,7 +244,7 @@ fn resolve(number: i128, count: usize) -> Option<usize> {
 }
 
 /// What there is at a place, for a help.
-fn exists(place: Place, model: &Model) -> String {
+pub(super) fn exists(place: Place, model: &Model) -> String {
     let names = place.names(model);
     match names.is_empty() {
         true => "nothing is below it".to_string(),

@@ -63,6 +63,12 @@ impl Unit<'_, '_> {
             self.unknown_callable(name.text(), name.span());
             return None;
         };
+        if self.resolver.hir.schedule(id).has_broken_head {
+            for arg in call.args().into_iter().flat_map(ast::ArgList::args) {
+                self.expr(arg.value(), arg.span());
+            }
+            return None;
+        }
         if let Some(caller) = self.current {
             self.resolver.calls.push((caller, id, call.span()));
         }
@@ -141,7 +147,7 @@ impl Unit<'_, '_> {
     pub(super) fn given(&mut self, want: &Want, value: Option<ast::Expr<'_>>, at: Span, name: &str) -> Expr {
         let value = self.expr(value, at);
         if want.accepts(&value.ty) {
-            return value;
+            return if self.covers(want, &value) { value } else { Expr::error(value.span) };
         }
         let message = format!("`{name}` takes {want}, not {}", value.ty);
         self.error(Diagnostic::error(Code::WrongType, message).primary(value.span, value.ty.to_string()));

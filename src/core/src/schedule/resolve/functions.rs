@@ -152,7 +152,7 @@ impl Unit<'_, '_> {
 }
 
 /// The library module that has a schedule of this name.
-fn library_module_of(name: &str) -> Option<&'static str> {
+pub(super) fn library_module_of(name: &str) -> Option<&'static str> {
     let head = format!("\nschedule {name}(");
     slapo_stdlib::names().find(|module| slapo_stdlib::module(module).is_some_and(|text| text.contains(&head)))
 }

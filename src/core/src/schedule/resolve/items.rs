@@ -1,7 +1,9 @@
 //! Items: what a file declares, in the order it may be used.
 
 use super::super::builtins::{Function, find_word};
-use super::super::hir::{AxisDecl, AxisSize, Block, Domain, Entry, Expr, Global, GlobalId, Hir, Schedule, ScheduleId};
+use super::super::hir::{
+    AxisDecl, AxisSize, Block, Domain, Entry, Expr, Global, GlobalId, Hir, Knob, Schedule, ScheduleId,
+};
 use super::super::nearest::{did_you_mean, some_of};
 use super::super::types::Ty;
 use super::{Named, Names, Unit};
@@ -21,7 +23,7 @@ impl Unit<'_, '_> {
         for item in &items {
             match item {
                 Item::Schedule(schedule) => schedules.extend(self.declare(*schedule).map(|id| (id, *schedule))),
-                Item::Mesh(mesh) => self.name_later(mesh.entries().filter_map(ast::Entry::name)),
+                Item::Mesh(mesh) if self.is_user => self.name_later(mesh.entries().filter_map(ast::Entry::name)),
                 item => self.name_later(item.name()),
             }
         }
@@ -29,8 +31,11 @@ impl Unit<'_, '_> {
         for item in &items {
             match item {
                 Item::Type(item) => self.structure(*item),
-                Item::Let(item) => self.global(item.name(), item.value(), None, item.span()),
-                Item::Knob(item) => self.global(item.name(), item.default(), item.domain(), item.span()),
+                Item::Let(item) => {
+                    let value = self.expr(item.value(), item.span());
+                    self.global(item.name(), value, None);
+                }
+                Item::Knob(item) => self.knob(*item),
                 Item::Pattern(item) => self.pattern(*item),
                 Item::Mesh(item) if self.is_user => self.mesh(*item),
                 Item::Input(item) if self.is_user => self.input(*item),
@@ -118,6 +123,7 @@ impl Unit<'_, '_> {
             params: Vec::new(),
             body: Block::default(),
             locals: 0,
+            has_broken_head: has_broken_head(schedule),
             is_recursive: false,
         });
         if name.is_some() && self.claim_callable(text, span) {
@@ -126,16 +132,15 @@ impl Unit<'_, '_> {
         Some(id)
     }
 
-    fn global(
-        &mut self,
-        name: Option<SyntaxToken<'_>>,
-        value: Option<ast::Expr<'_>>,
-        domain: Option<ast::Expr<'_>>,
-        span: Span,
-    ) {
-        let value = self.expr(value, span);
-        let domain = domain.map(|domain| self.domain(Some(domain), span));
+    fn knob(&mut self, item: ast::Knob<'_>) {
+        let value = self.expr(item.default(), item.span());
+        let domain = item.domain().map(|domain| self.domain(Some(domain), item.span()));
         self.knob_type(&value.ty, domain.as_ref(), value.span);
+        let is_own = self.is_user;
+        self.global(item.name(), value, Some(Knob { domain, is_own }));
+    }
+
+    fn global(&mut self, name: Option<SyntaxToken<'_>>, value: Expr, knob: Option<Knob>) {
         let Some(name) = name else { return };
         self.names.later.remove(name.text());
         if !self.claim(name.text(), name.span()) {
@@ -143,7 +148,7 @@ impl Unit<'_, '_> {
         }
         let globals = &mut self.resolver.hir.globals;
         let id = GlobalId(globals.len() as u32);
-        globals.push(Global { name: name.text().to_string(), value, domain });
+        globals.push(Global { name: name.text().to_string(), value, set: None, knob });
         self.names.values.insert(name.text().to_string(), (Named::Global(id), name.span()));
     }
 
@@ -271,4 +276,9 @@ impl Unit<'_, '_> {
             }
         }
     }
+}
+
+fn has_broken_head(schedule: ast::Schedule<'_>) -> bool {
+    let Some(params) = schedule.params() else { return true };
+    params.syntax().descendants().any(|node| node.kind().is_error())
 }

@@ -13,29 +13,53 @@ mod items;
 mod paths;
 mod recursion;
 mod schedules;
+mod settings;
 mod stmts;
+mod structures;
 mod types;
 
+use super::Overrides;
 use super::hir::{GlobalId, Hir, LocalId, ScheduleId};
+use super::modules::Modules;
 use super::report::Report;
-use super::types::{Structure, Ty};
-use slapo_syntax::ast::{AstNode, Item};
-use slapo_syntax::{Diagnostic, Parse, SourceMap, Span, SyntaxKind};
+use super::types::{Structure, Ty, Want};
+use slapo_syntax::ast::Item;
+use slapo_syntax::{Code, Diagnostic, Parse, SourceMap, Span, SyntaxKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
+
+/// Where a schedule starts, unless the command line says otherwise.
+const MAIN: &str = "main";
 
 pub struct Resolved {
     pub hir: Hir,
     pub report: Report,
 }
 
-/// Resolves a schedule and the library modules it uses.
-pub fn resolve(files: &mut SourceMap, parse: &Parse) -> Resolved {
-    let mut resolver =
-        Resolver { files, hir: Hir::default(), report: Report::default(), library: BTreeMap::new(), calls: Vec::new() };
-    let names = Unit::new(&mut resolver, parse, true).items(parse);
-    resolver.entry(&names, parse);
+/// Resolves a schedule and the modules it uses. Without a model, a file of declarations alone is right as it is.
+pub fn resolve(
+    files: &mut SourceMap,
+    parse: &Parse,
+    found: &Modules,
+    has_model: bool,
+    overrides: &Overrides,
+) -> Resolved {
+    let mut resolver = Resolver {
+        files,
+        found,
+        entry: overrides.entry.as_deref().unwrap_or(MAIN).to_string(),
+        hir: Hir::default(),
+        report: Report::default(),
+        modules: BTreeMap::new(),
+        open: Vec::new(),
+        calls: Vec::new(),
+    };
+    let names = Unit::new(&mut resolver, parse, None).items(parse);
+    resolver.settings(&names, overrides);
+    if has_model || overrides.entry.is_some() || !is_library(parse) {
+        resolver.find_entry(&names, parse);
+    }
     recursion::refuse(&mut resolver.hir, &resolver.calls, &mut resolver.report);
     Resolved { hir: resolver.hir, report: resolver.report }
 }
@@ -43,10 +67,15 @@ pub fn resolve(files: &mut SourceMap, parse: &Parse) -> Resolved {
 /// What all files of a run share.
 struct Resolver<'f> {
     files: &'f mut SourceMap,
+    found: &'f Modules,
+    /// The name of the schedule to start with.
+    entry: String,
     hir: Hir,
     report: Report,
-    /// Library modules by name; `None` while one is being resolved.
-    library: BTreeMap<String, Option<Rc<Names>>>,
+    /// Modules by their paths; `None` for one that is not there.
+    modules: BTreeMap<String, Option<Rc<Names>>>,
+    /// Files that are being resolved, each used by the one before it.
+    open: Vec<imports::Open>,
     /// Who calls whom, and where.
     calls: Vec<(ScheduleId, ScheduleId, Span)>,
 }
@@ -57,6 +86,8 @@ struct Names {
     callables: BTreeMap<String, (ScheduleId, Span)>,
     values: BTreeMap<String, (Named, Span)>,
     types: BTreeMap<String, (Arc<Structure>, Span)>,
+    /// What came in by `use`, and the module it is from.
+    imported: BTreeMap<String, String>,
     /// Values and types that a later item declares.
     later: BTreeMap<String, Span>,
     /// Names in broken text, or of imports that failed: they may be declared there, so nothing is said of them.
@@ -76,8 +107,10 @@ enum Named {
 /// One file while it is resolved.
 struct Unit<'a, 'f> {
     resolver: &'a mut Resolver<'f>,
-    /// The file that is checked, which may have `main`, `mesh` and `input`; not the library.
+    /// The file that is checked, whose `main`, `mesh` and `input` count; not a module.
     is_user: bool,
+    /// Where the modules are that it names.
+    folder: String,
     names: Names,
     /// Visible names of the schedule at hand, outermost first.
     locals: Vec<Local>,
@@ -91,16 +124,20 @@ struct Local {
     name: String,
     id: LocalId,
     ty: Ty,
+    /// Of a part of the model what it is declared to be.
+    want: Option<Want>,
     span: Span,
 }
 
 impl<'a, 'f> Unit<'a, 'f> {
-    fn new(resolver: &'a mut Resolver<'f>, parse: &Parse, is_user: bool) -> Unit<'a, 'f> {
+    /// `folder` is that of a module.
+    fn new(resolver: &'a mut Resolver<'f>, parse: &Parse, folder: Option<&str>) -> Unit<'a, 'f> {
         let mut names = Names::default();
         if !parse.is_ok() {
             names.excused = words_of_broken_text(parse);
         }
-        Unit { resolver, is_user, names, locals: Vec::new(), slots: 0, current: None }
+        let (is_user, folder) = (folder.is_none(), folder.unwrap_or_default().to_string());
+        Unit { resolver, is_user, folder, names, locals: Vec::new(), slots: 0, current: None }
     }
 
     fn error(&mut self, diagnostic: Diagnostic) {
@@ -112,6 +149,17 @@ impl<'a, 'f> Unit<'a, 'f> {
     }
 }
 
+/// Whether a file only declares things for others to use.
+fn is_library(parse: &Parse) -> bool {
+    let mut items = parse.file().items().peekable();
+    items.peek().is_some()
+        && items.all(|item| match item {
+            Item::Model(_) | Item::Input(_) | Item::Mesh(_) => false,
+            Item::Schedule(schedule) => schedule.name().is_some_and(|name| name.text() != MAIN),
+            _ => true,
+        })
+}
+
 /// Words that the parser found in text it could not make sense of.
 fn words_of_broken_text(parse: &Parse) -> BTreeSet<String> {
     let broken = parse.root().descendants().filter(|node| node.kind().is_error());
@@ -120,27 +168,33 @@ fn words_of_broken_text(parse: &Parse) -> BTreeSet<String> {
 }
 
 impl Resolver<'_> {
-    /// Finds `schedule main` in the file that is checked.
-    fn entry(&mut self, names: &Names, parse: &Parse) {
-        use slapo_syntax::Code;
-        if let Some((id, _)) = names.callables.get("main") {
+    /// Finds the schedule to start with in the file that is checked.
+    fn find_entry(&mut self, names: &Names, parse: &Parse) {
+        let own = settings::own_schedules(parse);
+        let wanted = self.entry.clone();
+        if let (Some((id, _)), true) = (names.callables.get(&wanted), own.iter().any(|(name, _)| *name == wanted)) {
             self.hir.entry = Some(*id);
             return;
         }
         let is_broken =
             |schedule: slapo_syntax::ast::Schedule| schedule.params().is_none() || schedule.name().is_none();
-        if names.excused.contains("main") || parse.file().schedules().any(is_broken) {
+        if names.excused.contains(&wanted) || parse.file().schedules().any(is_broken) {
             return;
         }
-        let first = parse.file().items().find_map(|item| match item {
-            Item::Schedule(schedule) => Some(schedule.name().map_or(schedule.span(), |name| name.span())),
-            _ => None,
-        });
-        let place = first.unwrap_or(Span::new(parse.tree.file(), 0, 0));
-        let here = if first.is_some() { "nothing calls it" } else { "" };
-        let diagnostic = Diagnostic::error(Code::NoEntry, "the schedule has no `schedule main`")
-            .primary(place, here)
-            .help("what is to be done starts there: `schedule main(m: Module) { … }`");
+        if wanted != MAIN {
+            let own: Vec<&str> = own.into_iter().map(|(name, _)| name).collect();
+            return self.no_such_entry(&wanted, &own);
+        }
+        let diagnostic = Diagnostic::error(Code::NoEntry, "the schedule has no `schedule main`");
+        let diagnostic = match own.first() {
+            Some((name, span)) => diagnostic
+                .primary(*span, "nothing calls it")
+                .help("what is to be done starts there: `schedule main(m: Module) { … }`")
+                .help(format!("`--schedule {name}` starts with another one")),
+            None => diagnostic
+                .primary(Span::new(parse.tree.file(), 0, 0), "")
+                .help("what is to be done starts there: `schedule main(m: Module) { … }`"),
+        };
         self.report.push(diagnostic);
     }
 }

@@ -18,12 +18,14 @@ impl Unit<'_, '_> {
                 let receiver = self.down(field.receiver(), span);
                 let Some(name) = field.name() else { return Expr::error(span) };
                 let is_optional = field.is_optional();
-                let ty = match receiver.ty {
-                    Ty::Place(_) if !is_optional => Ty::Place(PlaceKind::Either),
-                    Ty::Any => Ty::Any,
-                    _ => Ty::Places(PlaceKind::Either),
-                };
                 let name = PathName { name: name.text().to_string(), is_optional, span: name.span() };
+                let Ok(want) = self.fields(&receiver, std::slice::from_ref(&name)) else { return Expr::error(span) };
+                let kind = want.map_or(PlaceKind::Either, |want| want.place_kind());
+                let ty = match receiver.ty {
+                    Ty::Place(_) if !is_optional => Ty::Place(kind),
+                    Ty::Any => Ty::Any,
+                    _ => Ty::Places(kind),
+                };
                 finish(receiver, span, ty, |receiver| ExprKind::Names(receiver, vec![name]))
             }
             ast::Expr::Brace(brace) => {
@@ -33,7 +35,7 @@ impl Unit<'_, '_> {
                     Some(PathName { name: word.text().to_string(), is_optional: name.is_optional(), span: word.span() })
                 });
                 let names: Vec<PathName> = names.collect();
-                if names.is_empty() {
+                if names.is_empty() || self.fields(&receiver, &names).is_err() {
                     return Expr::error(span);
                 }
                 finish(receiver, span, Ty::Places(PlaceKind::Either), |receiver| ExprKind::Names(receiver, names))

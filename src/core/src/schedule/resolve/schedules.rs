@@ -10,8 +10,7 @@ use slapo_syntax::{Code, Diagnostic, Span, SyntaxToken};
 impl Unit<'_, '_> {
     pub(super) fn signature(&mut self, id: ScheduleId, schedule: ast::Schedule<'_>) {
         let mut params: Vec<Param> = Vec::new();
-        let is_broken =
-            schedule.params().is_some_and(|list| list.syntax().descendants().any(|node| node.kind().is_error()));
+        let is_broken = self.resolver.hir.schedule(id).has_broken_head;
         for param in schedule.params().into_iter().flat_map(ast::ParamList::params) {
             let Some(name) = param.name() else { continue };
             let want = match param.ty() {
@@ -26,7 +25,8 @@ impl Unit<'_, '_> {
             let default = param.default().map(|value| self.given(&want, Some(value), param.span(), name.text()));
             params.push(Param { name: name.text().to_string(), span: name.span(), want, default });
         }
-        let is_entry = self.is_user && self.names.callables.get("main").is_some_and(|(main, _)| *main == id);
+        let entry = self.names.callables.get(&self.resolver.entry);
+        let is_entry = self.is_user && entry.is_some_and(|(entry, _)| *entry == id);
         if is_entry && !is_broken {
             self.entry_signature(&params, schedule);
         }
@@ -54,10 +54,11 @@ impl Unit<'_, '_> {
             return;
         }
         let span = schedule.params().map_or(schedule.span(), AstNode::span);
+        let name = self.resolver.entry.clone();
         self.error(
-            Diagnostic::error(Code::WrongEntry, "`main` takes one parameter: the model")
+            Diagnostic::error(Code::WrongEntry, format!("`{name}` takes one parameter: the model"))
                 .primary(span, "not one module")
-                .help("write `schedule main(m: Module)`; numbers to choose go into `knob`"),
+                .help(format!("write `schedule {name}(m: Module)`; numbers to choose go into `knob`")),
         );
     }
 
@@ -68,7 +69,7 @@ impl Unit<'_, '_> {
         self.current = Some(id);
         self.names.excuses_all = schedule.params().is_none();
         for param in params {
-            self.local(&param.name, param.span, param.want.ty());
+            self.local(&param.name, param.span, param.want.ty(), Some(Want::one(param.want.kind.clone())));
         }
         let body = schedule.body().map(|body| self.block(body)).unwrap_or_default();
         let known = &mut self.resolver.hir.schedules[id.0 as usize];
@@ -80,11 +81,11 @@ impl Unit<'_, '_> {
     }
 
     /// Declares a name of the schedule at hand. Its slot exists even where the name may not be used.
-    pub(super) fn local(&mut self, name: &str, span: Span, ty: Ty) -> LocalId {
+    pub(super) fn local(&mut self, name: &str, span: Span, ty: Ty, want: Option<Want>) -> LocalId {
         let id = LocalId(self.slots);
         self.slots += 1;
         if self.claim(name, span) {
-            self.locals.push(Local { name: name.to_string(), id, ty, span });
+            self.locals.push(Local { name: name.to_string(), id, ty, want, span });
         }
         id
     }

@@ -34,7 +34,7 @@ impl Unit<'_, '_> {
     fn let_stmt(&mut self, item: ast::Let<'_>) -> Option<StmtKind> {
         let value = self.expr(item.value(), item.span());
         let name = item.name()?;
-        let local = self.local(name.text(), name.span(), value.ty.clone());
+        let local = self.local(name.text(), name.span(), value.ty.clone(), self.declared(&value));
         Some(StmtKind::Let { local, value })
     }
 
@@ -52,7 +52,11 @@ impl Unit<'_, '_> {
         };
         let name = item.name()?;
         let visible = self.locals.len();
-        let local = self.local(name.text(), name.span(), ty);
+        let want = match &domain {
+            Domain::Values(values) => self.element(values),
+            Domain::Range { .. } => None,
+        };
+        let local = self.local(name.text(), name.span(), ty, want);
         let body = item.body().map(|body| self.block(body)).unwrap_or_default();
         self.locals.truncate(visible);
         let head = item.domain().map_or(name.span(), |domain| name.span().to(domain.span()));

@@ -11,7 +11,7 @@ impl Unit<'_, '_> {
     pub(super) fn structure(&mut self, item: ast::TypeDef<'_>) {
         let Some(name) = item.name() else { return };
         let fields = match item.ty() {
-            Some(TypeRef::Record(record)) => record.fields().filter_map(|field| self.field(field)).collect(),
+            Some(TypeRef::Record(record)) => self.record(record),
             Some(other) => {
                 self.error(
                     Diagnostic::error(Code::WrongType, format!("`{}` lists no fields", name.text()))
@@ -23,27 +23,51 @@ impl Unit<'_, '_> {
             None => Vec::new(),
         };
         self.names.later.remove(name.text());
-        let taken = self.names.types.get(name.text()).map(|(_, span)| *span);
-        if let Some(first) = taken {
-            self.error(
-                Diagnostic::error(Code::NameTaken, format!("there is a type `{}` already", name.text()))
-                    .primary(name.span(), "declared again")
-                    .secondary(first, "declared here"),
-            );
-        } else if Kind::named(name.text()).is_some() {
-            self.error(
-                Diagnostic::error(Code::NameTaken, format!("`{}` is a type of the language", name.text()))
-                    .primary(name.span(), "cannot be declared"),
-            );
-        } else {
-            let structure = Arc::new(Structure { name: name.text().to_string(), fields });
+        if self.claim_type(name.text(), name.span()) {
+            let structure = Arc::new(Structure { name: name.text().to_string(), span: name.span(), fields });
             self.names.types.insert(name.text().to_string(), (structure, name.span()));
         }
     }
 
+    /// Whether a name may be given to a type; says so if not.
+    pub(super) fn claim_type(&mut self, name: &str, span: Span) -> bool {
+        let diagnostic = match self.names.types.get(name) {
+            Some((_, first)) => Diagnostic::error(Code::NameTaken, format!("there is a type `{name}` already"))
+                .primary(span, "declared again")
+                .secondary(*first, "declared here"),
+            None if Kind::named(name).is_some() => {
+                Diagnostic::error(Code::NameTaken, format!("`{name}` is a type of the language"))
+                    .primary(span, "cannot be declared")
+            }
+            None => return true,
+        };
+        self.error(diagnostic);
+        false
+    }
+
+    fn record(&mut self, record: ast::RecordType<'_>) -> Vec<Field> {
+        let mut fields: Vec<Field> = Vec::new();
+        for field in record.fields() {
+            let Some(field) = self.field(field) else { continue };
+            match fields.iter().find(|known| known.name == field.name) {
+                Some(first) => {
+                    let first = first.span;
+                    self.error(
+                        Diagnostic::error(Code::NameTaken, format!("the type lists `{}` twice", field.name))
+                            .primary(field.span, "for the second time")
+                            .secondary(first, "first here"),
+                    );
+                }
+                None => fields.push(field),
+            }
+        }
+        fields
+    }
+
     fn field(&mut self, field: ast::RecordField<'_>) -> Option<Field> {
-        let name = field.name()?.text().to_string();
-        Some(Field { name, is_optional: field.is_optional(), want: self.want(field.ty()?) })
+        let name = field.name()?;
+        let want = self.want(field.ty()?);
+        Some(Field { name: name.text().to_string(), span: name.span(), is_optional: field.is_optional(), want })
     }
 
     /// What a written type says. An unknown name is a class of the model, unless it looks like a type of the language.
@@ -77,7 +101,9 @@ impl Unit<'_, '_> {
                     .secondary(below, "declared here")
                     .help("move the declaration up"),
             );
-        } else if name.starts_with(|c: char| c.is_lowercase()) && !self.is_excused(name) {
+        } else if self.is_excused(name) {
+            return Kind::Unknown;
+        } else if name.starts_with(|c: char| c.is_lowercase()) {
             let known = Kind::NAMED.iter().map(|(name, _)| *name);
             let help = did_you_mean(name, known.clone())
                 .unwrap_or_else(|| format!("types are {}, and the classes of the model", some_of(known)));
