@@ -1,0 +1,86 @@
+//! Diagnostics and edits in the protocol's types.
+
+use super::library;
+use super::places::Encoding;
+use lsp_types::{
+    Diagnostic, DiagnosticRelatedInformation, DiagnosticSeverity, DiagnosticTag, Location, NumberOrString, TextEdit,
+    Uri,
+};
+use similar::{ChangeTag, TextDiff};
+use slapo_ide::Snapshot;
+use slapo_syntax::{self as syntax, Code, Severity, Span};
+
+/// A diagnostic, with its label, notes and helps behind the message; `uri` is the schedule's.
+pub fn diagnostic(snapshot: &Snapshot, uri: &Uri, found: &syntax::Diagnostic, encoding: Encoding) -> Diagnostic {
+    let file = snapshot.file;
+    let primary = found.span().filter(|span| span.file == file);
+    let range = encoding.range(&snapshot.files, primary.unwrap_or(Span::new(file, 0, 0)));
+    let related = found.secondary.iter().chain(found.primary.iter().filter(|label| label.span.file != file));
+    let related = related.filter_map(|label| {
+        let message = if label.text.is_empty() { "here".to_owned() } else { label.text.clone() };
+        Some(DiagnosticRelatedInformation { location: location(snapshot, uri, label.span, encoding)?, message })
+    });
+    let related: Vec<DiagnosticRelatedInformation> = related.collect();
+    Diagnostic {
+        range,
+        severity: Some(match found.severity {
+            Severity::Error => DiagnosticSeverity::ERROR,
+            Severity::Warning => DiagnosticSeverity::WARNING,
+            Severity::Note => DiagnosticSeverity::INFORMATION,
+        }),
+        code: Some(NumberOrString::String(found.code.id().to_owned())),
+        source: Some("slapoc".to_owned()),
+        message: message(found),
+        related_information: (!related.is_empty()).then_some(related),
+        // Editors fade what may as well be deleted.
+        tags: matches!(found.code, Code::DoesNothing | Code::Covered).then(|| vec![DiagnosticTag::UNNECESSARY]),
+        ..Diagnostic::default()
+    }
+}
+
+fn message(found: &syntax::Diagnostic) -> String {
+    let label = found.primary.iter().map(|label| label.text.clone()).filter(|text| !text.is_empty());
+    let excerpts = found.excerpt.iter().map(|line| format!("{}:{}: {}", line.file, line.line, line.label));
+    let notes = found.notes.iter().map(|note| format!("note: {note}"));
+    let helps = found.helps.iter().map(|help| format!("help: {help}"));
+    let parts = std::iter::once(found.message.clone()).chain(label).chain(excerpts).chain(notes).chain(helps);
+    parts.collect::<Vec<_>>().join("\n")
+}
+
+/// A place in the schedule or in the library; `None` where the library has no file.
+pub fn location(snapshot: &Snapshot, uri: &Uri, span: Span, encoding: Encoding) -> Option<Location> {
+    let uri = match span.file == snapshot.file {
+        true => uri.clone(),
+        false => library::uri(snapshot.files.name(span.file))?,
+    };
+    Some(Location { uri, range: encoding.range(&snapshot.files, span) })
+}
+
+/// The edits that lead from the schedule's text to another, line by line, so that the rest keeps its place.
+pub fn edits(snapshot: &Snapshot, new: &str, encoding: Encoding) -> Vec<TextEdit> {
+    let old = snapshot.text();
+    let (mut edits, mut at) = (Vec::new(), 0);
+    let mut open: Option<(u32, String)> = None;
+    let mut close = |open: &mut Option<(u32, String)>, end: u32| {
+        if let Some((start, new_text)) = open.take() {
+            let range = encoding.range(&snapshot.files, Span::new(snapshot.file, start, end));
+            edits.push(TextEdit { range, new_text });
+        }
+    };
+    for change in TextDiff::from_lines(old, new).iter_all_changes() {
+        let length = change.value().len() as u32;
+        match change.tag() {
+            ChangeTag::Equal => {
+                close(&mut open, at);
+                at += length;
+            }
+            ChangeTag::Delete => {
+                open.get_or_insert((at, String::new()));
+                at += length;
+            }
+            ChangeTag::Insert => open.get_or_insert((at, String::new())).1 += change.value(),
+        }
+    }
+    close(&mut open, at);
+    edits
+}
