@@ -242,6 +242,108 @@ fn a_schedule_is_formatted_in_place() {
     editor.end();
 }
 
+/// A text whose `main` has one statement.
+fn main_of(statement: &str) -> String {
+    format!("use std.parallel.{{column}}\n{HEAD}schedule main(m: GPT2LMHeadModel) {{\n    {statement}\n}}\n")
+}
+
+#[test]
+fn paths_are_completed_from_the_model() {
+    let mut editor = Editor::new();
+    let items = editor.ask_at("textDocument/completion", &main_of("m.transformer.h[0].|"));
+    let items = items.as_array().expect("items");
+    let labels: Vec<&str> = items.iter().map(|item| item["label"].as_str().expect("a label")).collect();
+    assert_eq!(labels[..4], ["ln_1", "attn", "ln_2", "mlp"]);
+    assert_eq!(items[1]["detail"], "GPT2Attention");
+    let checkpoint = items.iter().find(|item| item["label"] == "checkpoint").expect("a primitive");
+    assert_eq!(checkpoint["textEdit"]["newText"], "checkpoint()");
+    // The model is gone; what was known of it still is.
+    fs::remove_file(editor.folder.path().join("gpt2.pt2")).expect("removes");
+    let items = editor.ask_at("textDocument/completion", &main_of("m.transformer.|"));
+    assert_eq!(items[0]["label"], "wte");
+    editor.end();
+}
+
+#[test]
+fn words_are_explained_under_the_cursor() {
+    let mut editor = Editor::new();
+    let hover = editor.ask_at("textDocument/hover", &main_of("m.transformer.h.*.ml|p.checkpoint()"));
+    assert!(hover["contents"]["value"].as_str().expect("text").contains("3 modules"), "{hover}");
+    let at = |character: u32| json!({ "line": 6, "character": character });
+    assert_eq!(hover["range"], json!({ "start": at(22), "end": at(25) }));
+    let help = editor.ask_at("textDocument/signatureHelp", &main_of("column(m.lm_head, |)"));
+    assert_eq!(help["activeParameter"], 1);
+    assert_eq!(help["signatures"][0]["parameters"][1]["label"], "over: axis");
+    assert_eq!(editor.ask_at("textDocument/hover", "| # nothing"), Value::Null);
+    editor.end();
+}
+
+#[test]
+fn names_are_followed_and_renamed() {
+    let mut editor = Editor::new();
+    let text = main_of("let blocks = m.transformer.h\n    blo|cks[0].checkpoint()");
+    let found = editor.ask_at("textDocument/definition", &text);
+    assert_eq!(found["range"]["start"], json!({ "line": 6, "character": 8 }));
+    let place = json!({ "textDocument": { "uri": editor.uri() }, "position": { "line": 7, "character": 5 } });
+    let with = |more: &str, value: Value| {
+        let mut params = place.clone();
+        params[more] = value;
+        params
+    };
+    let all = editor.ask("textDocument/references", with("context", json!({ "includeDeclaration": false })));
+    assert_eq!(all.as_array().expect("places").len(), 1);
+    let renamed = editor.ask("textDocument/rename", with("newName", json!("layers")));
+    let edits = renamed["changes"][editor.uri()].as_array().expect("edits");
+    assert_eq!(edits.iter().map(|edit| edit["newText"].as_str()).collect::<Vec<_>>(), [Some("layers"); 2]);
+    let refused = editor.answer("textDocument/rename", with("newName", json!("1x")));
+    assert!(refused["error"]["message"].as_str().expect("a reason").contains("not a name"), "{refused}");
+    let found = editor.ask_at("textDocument/definition", &main_of("col|umn(m.lm_head, over: tp)"));
+    let path = found["uri"].as_str().and_then(|uri| uri.strip_prefix("file://")).expect("a file");
+    let line = found["range"]["start"]["line"].as_u64().expect("a line") as usize;
+    let library = fs::read_to_string(path).expect("it is there");
+    assert!(library.lines().nth(line).expect("a line").starts_with("schedule column("));
+    editor.end();
+}
+
+#[test]
+fn a_text_is_outlined_coloured_and_annotated() {
+    let mut editor = Editor::new();
+    editor.show(&main_of("column(m.transformer.h.*.mlp.c_fc, over: tp)"));
+    let document = json!({ "textDocument": { "uri": editor.uri() } });
+    let symbols = editor.ask("textDocument/documentSymbol", document.clone());
+    assert_eq!(symbols[3]["name"], "main");
+    let folds = editor.ask("textDocument/foldingRange", document.clone());
+    assert_eq!((folds[0]["startLine"].as_u64(), folds[0]["endLine"].as_u64()), (Some(5), Some(7)));
+    let tokens = editor.ask("textDocument/semanticTokens/full", document.clone());
+    let tokens = tokens["data"].as_array().expect("numbers");
+    assert_eq!(tokens.len() % 5, 0);
+    assert_eq!(tokens[..3], [0, 0, 3].map(Value::from), "`use` comes first");
+    let range = json!({ "start": { "line": 0, "character": 0 }, "end": { "line": 99, "character": 0 } });
+    let hints =
+        editor.ask("textDocument/inlayHint", json!({ "textDocument": document["textDocument"], "range": range }));
+    let texts: Vec<&str> = hints.as_array().expect("hints").iter().filter_map(|hint| hint["label"].as_str()).collect();
+    assert_eq!(texts, ["3 modules", "weight [64, 256] → [64, 128], bias [256] → [128]"]);
+    editor.end();
+}
+
+#[test]
+fn a_fix_settles_its_diagnostic() {
+    let mut editor = Editor::new();
+    editor.show(&main_of("m.data_parallel(over = tp)"));
+    let found = editor.diagnostics();
+    let context = json!({ "diagnostics": found });
+    let uri = editor.uri();
+    let params = json!({ "textDocument": { "uri": uri }, "range": found[0]["range"], "context": context });
+    let actions = editor.ask("textDocument/codeAction", params);
+    assert_eq!(actions[0]["kind"], "quickfix");
+    assert_eq!(actions[0]["diagnostics"], json!(found));
+    let edit = actions[0]["edit"]["changes"][&uri][0].clone();
+    editor.version += 1;
+    editor.change(json!([{ "range": edit["range"], "text": edit["newText"] }]));
+    assert_eq!(editor.codes(), [""; 0]);
+    editor.end();
+}
+
 #[test]
 fn nothing_a_client_sends_ends_the_server() {
     let mut editor = Editor::new();
@@ -259,7 +361,11 @@ fn nothing_a_client_sends_ends_the_server() {
             json!({}),
             json!(3),
             json!({ "textDocument": { "uri": "file:///nowhere" }, "position": far }),
-            json!({ "textDocument": { "uri": uri }, "position": far, "newName": "x", "context": {} }),
+            json!({
+                "textDocument": { "uri": uri }, "position": far, "positions": [far, far], "newName": "x",
+                "range": { "start": far, "end": { "line": 0, "character": 0 } }, "options": {},
+                "context": { "includeDeclaration": true, "diagnostics": [] },
+            }),
         ] {
             editor.answer(method, params);
         }
@@ -275,12 +381,28 @@ fn nothing_a_client_sends_ends_the_server() {
     assert_eq!(editor.end(), Some(0));
 }
 
-const METHODS: &[&str] = &["textDocument/formatting"];
+const METHODS: &[&str] = &[
+    "textDocument/codeAction",
+    "textDocument/completion",
+    "textDocument/definition",
+    "textDocument/documentHighlight",
+    "textDocument/documentSymbol",
+    "textDocument/foldingRange",
+    "textDocument/formatting",
+    "textDocument/hover",
+    "textDocument/inlayHint",
+    "textDocument/prepareRename",
+    "textDocument/references",
+    "textDocument/rename",
+    "textDocument/selectionRange",
+    "textDocument/semanticTokens/full",
+    "textDocument/signatureHelp",
+];
 
 #[test]
 fn requests_come_after_initialize_and_before_shutdown() {
     let mut editor = Editor::new();
-    assert_eq!(editor.answer("initialize", json!({ "capabilities": {} }))["error"]["code"], -32601);
+    assert_eq!(editor.answer("initialize", json!({ "capabilities": {} }))["error"]["code"], -32600);
     editor.ask("shutdown", Value::Null);
     assert_eq!(editor.answer("textDocument/hover", json!({}))["error"]["code"], -32600);
 }

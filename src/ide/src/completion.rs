@@ -136,7 +136,8 @@ impl List {
             SyntaxKind::UseItem | SyntaxKind::UseNames => self.library(word),
             SyntaxKind::NamedType => self.types(view),
             SyntaxKind::Arg => self.labels(view, parent),
-            SyntaxKind::Entry => self.sizes(parent),
+            SyntaxKind::Entry if inside(parent, SyntaxKind::InputItem) => self.sizes(),
+            SyntaxKind::BadItem if parent.text().starts_with("input") && parent.start() < word.start() => self.sizes(),
             SyntaxKind::NameExpr | SyntaxKind::CallExpr | SyntaxKind::Literal => self.value(view, parent),
             SyntaxKind::BadItem | SyntaxKind::File | SyntaxKind::Misplaced => self.items(),
             _ if in_block(parent) => self.statement(view, word.start()),
@@ -243,11 +244,9 @@ impl List {
         }
     }
 
-    fn sizes(&mut self, entry: SyntaxNode<'_>) {
-        if entry.ancestors().any(|node| node.kind() == SyntaxKind::InputItem) {
-            self.push_as("batch", CompletionKind::Label, "rows of one step", "", "batch = $0".to_owned());
-            self.push_as("seq", CompletionKind::Label, "length of the sequence", "", "seq = $0".to_owned());
-        }
+    fn sizes(&mut self) {
+        self.push_as("batch", CompletionKind::Label, "rows of one step", "", "batch = $0".to_owned());
+        self.push_as("seq", CompletionKind::Label, "length of the sequence", "", "seq = $0".to_owned());
     }
 
     /// An expression, or the start of a statement.
@@ -255,10 +254,10 @@ impl List {
         let at = node.start();
         let Some(parent) = node.parent() else { return };
         if matches!(parent.kind(), SyntaxKind::ExprStmt | SyntaxKind::TryStmt) {
-            return self.statement(view, at);
+            return if in_block(parent) { self.statement(view, at) } else { self.items() };
         }
         if parent.kind() == SyntaxKind::Entry {
-            if parent.ancestors().any(|node| node.kind() == SyntaxKind::MeshItem) {
+            if inside(parent, SyntaxKind::MeshItem) {
                 self.words(|kind| kind == WordKind::Auto);
             }
             return self.names(view, at, |by| matches!(by, By::Let(_) | By::Knob(_)));
@@ -400,8 +399,12 @@ fn call_around(view: &View<'_>, arg: SyntaxNode<'_>) -> Option<(Signature, Given
     Some((view.signature(name)?, given))
 }
 
+fn inside(node: SyntaxNode<'_>, kind: SyntaxKind) -> bool {
+    node.ancestors().any(|node| node.kind() == kind)
+}
+
 fn in_block(node: SyntaxNode<'_>) -> bool {
-    node.ancestors().any(|node| node.kind() == SyntaxKind::Block)
+    inside(node, SyntaxKind::Block)
 }
 
 /// `l.input()`, `l.output()`, `w.grad()`

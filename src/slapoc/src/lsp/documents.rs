@@ -1,6 +1,6 @@
 //! The texts that are open in the editor, and their snapshots.
 
-use super::convert;
+use super::diagnostics::diagnostic;
 use super::library;
 use super::models::Models;
 use super::places::{self, Encoding};
@@ -80,7 +80,7 @@ impl Documents {
         // A module of the library is no schedule of its own.
         let found = match is_library {
             true => Vec::new(),
-            false => snapshot.diagnostics.iter().map(|one| convert::diagnostic(snapshot, uri, one, encoding)).collect(),
+            false => snapshot.diagnostics.iter().map(|one| diagnostic(snapshot, uri, one, encoding)).collect(),
         };
         Some(PublishDiagnosticsParams::new(uri.clone(), found, Some(version)))
     }

@@ -7,6 +7,7 @@
 mod answers;
 mod capabilities;
 mod convert;
+mod diagnostics;
 mod documents;
 mod library;
 mod models;
@@ -14,6 +15,7 @@ mod places;
 mod wire;
 
 use crate::failure::{Context, Exit, Result};
+use capabilities::Client;
 use documents::Documents;
 use lsp_server::{ErrorCode, Message, Notification, Request, RequestId, Response};
 use lsp_types::notification::{
@@ -22,10 +24,8 @@ use lsp_types::notification::{
 };
 use lsp_types::request::{Initialize, RegisterCapability, Request as _, Shutdown};
 use lsp_types::{
-    CancelParams, ClientCapabilities, InitializeParams, LogMessageParams, MessageType, NumberOrString,
-    PublishDiagnosticsParams,
+    CancelParams, InitializeParams, LogMessageParams, MessageType, NumberOrString, PublishDiagnosticsParams,
 };
-use places::Encoding;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::VecDeque;
@@ -65,8 +65,7 @@ enum Phase {
 struct Server<W> {
     output: W,
     phase: Phase,
-    encoding: Encoding,
-    client: ClientCapabilities,
+    client: Client,
     documents: Documents,
 }
 
@@ -84,13 +83,7 @@ impl Refused {
 
 impl<W: Write> Server<W> {
     fn new(output: W) -> Server<W> {
-        Server {
-            output,
-            phase: Phase::Uninitialized,
-            encoding: Encoding::Utf16,
-            client: ClientCapabilities::default(),
-            documents: Documents::default(),
-        }
+        Server { output, phase: Phase::Uninitialized, client: Client::default(), documents: Documents::default() }
     }
 
     fn serve(&mut self, input: &Receiver<Incoming>) -> io::Result<()> {
@@ -136,20 +129,21 @@ impl<W: Write> Server<W> {
         match (self.phase, method) {
             (Phase::Uninitialized, Initialize::METHOD) => {
                 let params: InitializeParams = decoded(params)?;
-                self.encoding = Encoding::negotiated(&params.capabilities);
-                self.client = params.capabilities;
+                self.client = Client::of(&params.capabilities);
                 self.phase = Phase::Running;
-                serde_json::to_value(capabilities::ours(self.encoding)).map_err(internal)
+                serde_json::to_value(capabilities::ours(&self.client)).map_err(internal)
             }
             (Phase::Uninitialized, _) => Err(Refused::new(ErrorCode::ServerNotInitialized, "`initialize` comes first")),
-            (Phase::ShutDown, _) => Err(Refused::new(ErrorCode::InvalidRequest, "shut down already")),
+            (Phase::ShutDown, _) | (_, Initialize::METHOD) => {
+                Err(Refused::new(ErrorCode::InvalidRequest, format!("`{method}` cannot come now")))
+            }
             (Phase::Running, Shutdown::METHOD) => {
                 self.phase = Phase::ShutDown;
                 Ok(Value::Null)
             }
             (Phase::Running, _) => {
-                let (documents, encoding) = (&mut self.documents, self.encoding);
-                let answer = catch_unwind(AssertUnwindSafe(|| answers::answer(documents, encoding, method, params)));
+                let (documents, client) = (&mut self.documents, &self.client);
+                let answer = catch_unwind(AssertUnwindSafe(|| answers::answer(documents, client, method, params)));
                 answer.unwrap_or_else(|_| Err(Refused::new(ErrorCode::InternalError, "slapoc has a bug")))
             }
         }
@@ -161,7 +155,9 @@ impl<W: Write> Server<W> {
         let read = match method.as_str() {
             _ if self.phase != Phase::Running => Ok(()),
             DidOpenTextDocument::METHOD => decoded(params).map(|params| documents.open(params)),
-            DidChangeTextDocument::METHOD => decoded(params).map(|params| documents.change(params, self.encoding)),
+            DidChangeTextDocument::METHOD => {
+                decoded(params).map(|params| documents.change(params, self.client.encoding))
+            }
             DidSaveTextDocument::METHOD | DidChangeWatchedFiles::METHOD => {
                 documents.recheck();
                 Ok(())
@@ -186,7 +182,7 @@ impl<W: Write> Server<W> {
     /// Checks what has changed, and says what was found.
     fn publish(&mut self) -> io::Result<()> {
         for uri in self.documents.changed() {
-            let checked = catch_unwind(AssertUnwindSafe(|| self.documents.diagnostics(&uri, self.encoding)));
+            let checked = catch_unwind(AssertUnwindSafe(|| self.documents.diagnostics(&uri, self.client.encoding)));
             match checked {
                 Ok(Some(found)) => self.tell::<PublishDiagnostics>(found)?,
                 Ok(None) => {}
@@ -198,9 +194,7 @@ impl<W: Write> Server<W> {
 
     /// Asks to be told when a model is exported anew.
     fn watch_models(&mut self) -> io::Result<()> {
-        let workspace = self.client.workspace.as_ref();
-        let watched = workspace.and_then(|workspace| workspace.did_change_watched_files);
-        if watched.and_then(|watched| watched.dynamic_registration) != Some(true) {
+        if !self.client.watches_files {
             return Ok(());
         }
         let id = RequestId::from("watch-models".to_owned());
