@@ -91,6 +91,8 @@ pub enum Command {
     Explain(Explain),
     /// What slapoc finds on this machine, for bug reports
     Doctor(Doctor),
+    /// Answer an editor: the language server protocol over standard input and output
+    Lsp(Lsp),
     /// Print a script that completes this command line
     Completions(Completions),
     /// Print the manual page
@@ -337,6 +339,13 @@ pub struct Doctor {
     /// The same as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Group)]
+pub struct Lsp {
+    /// What it does anyway; some editors ask for it
+    #[arg(long)]
+    pub stdio: bool,
 }
 
 #[derive(Debug, Group)]

@@ -271,16 +271,26 @@ pub fn with_file(mut diagnostic: Diagnostic, name: &str) -> Diagnostic {
 
 /// The model that a schedule names at `span`, relative to the schedule's folder.
 fn archive_of_schedule(schedule: &Path, name: &str, span: Span) -> std::result::Result<Archive, Vec<Diagnostic>> {
-    let path = schedule.parent().unwrap_or(Path::new("")).join(name);
+    let path = model_path(schedule, name);
+    open(&path, name).map_err(|diagnostics| labelled(diagnostics, &path, name, span))
+}
+
+/// Where the model is that a schedule names.
+pub fn model_path(schedule: &Path, name: &str) -> PathBuf {
+    schedule.parent().unwrap_or(Path::new("")).join(name)
+}
+
+/// What is wrong with the model at `path`, at the place that names it.
+pub fn labelled(diagnostics: Vec<Diagnostic>, path: &Path, name: &str, span: Span) -> Vec<Diagnostic> {
     let here = match path == Path::new(name) {
         true => "named here".to_owned(),
         false => format!("this is {}", path.display()),
     };
-    let label = |diagnostic: Diagnostic| diagnostic.primary(span, here.clone());
-    open(&path, name).map_err(|diagnostics| diagnostics.into_iter().map(label).collect())
+    diagnostics.into_iter().map(|diagnostic| diagnostic.primary(span, here.clone())).collect()
 }
 
-fn open(path: &Path, name: &str) -> std::result::Result<Archive, Vec<Diagnostic>> {
+/// Opens a model that messages call `name`; what is wrong with it has no place yet.
+pub fn open(path: &Path, name: &str) -> std::result::Result<Archive, Vec<Diagnostic>> {
     let file = map(path).map_err(|e| {
         let message = format!("cannot read the model `{name}`: {}", reason(&e));
         let diagnostic = Diagnostic::error(Code::UnreadableModel, message);

@@ -11,6 +11,7 @@ mod failure;
 mod launch;
 mod launcher;
 mod load;
+mod lsp;
 mod output;
 mod prepare;
 mod ranks;

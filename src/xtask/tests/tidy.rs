@@ -13,7 +13,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("program", &[]),
     ("model", &["program"]),
     ("core", &["syntax", "stdlib", "model", "program"]),
-    ("ide", &["core", "syntax"]),
+    ("ide", &["core", "model", "stdlib", "syntax"]),
     ("runtime", &["program"]),
     ("slapoc", &["grammar", "stdlib", "syntax", "program", "model", "core", "ide"]),
     ("xtask", &[]),
@@ -28,6 +28,8 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("cudarc", &["runtime"]),
     ("ariadne", &["slapoc"]),
     ("codespan-reporting", &["syntax", "slapoc"]),
+    ("lsp-server", &["slapoc"]),
+    ("lsp-types", &["slapoc"]),
     ("pest", &["grammar", "syntax"]),
     ("pest_derive", &["grammar"]),
 ];

@@ -135,10 +135,15 @@ fn features() -> Vec<&'static str> {
 }
 
 fn cache() -> Option<Cache> {
+    let path = cache_folder()?;
+    Some(Cache { exists: path.is_dir(), path })
+}
+
+/// Where slapoc keeps what it could make again.
+pub fn cache_folder() -> Option<PathBuf> {
     let named = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let home = || named("HOME").map(|home| home.join(".cache"));
-    let path = named("SLAPO_CACHE").or_else(|| named("XDG_CACHE_HOME").or_else(home).map(|c| c.join("slapo")))?;
-    Some(Cache { exists: path.is_dir(), path })
+    named("SLAPO_CACHE").or_else(|| named("XDG_CACHE_HOME").or_else(home).map(|c| c.join("slapo")))
 }
 
 fn text(health: &Health) -> String {

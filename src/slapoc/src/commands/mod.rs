@@ -12,11 +12,12 @@ pub mod verify;
 
 use crate::args::{Args, Command};
 use crate::failure::{Exit, Result};
+use crate::lsp;
 use crate::output::Output;
 
 pub fn run(args: &Args, out: &Output) -> Result<Exit> {
-    // These two print what other programs read, whatever the format of messages.
-    if !matches!(args.command, Command::Completions(_) | Command::Man) {
+    // These print what other programs read, whatever the format of messages.
+    if !matches!(args.command, Command::Completions(_) | Command::Man | Command::Lsp(_)) {
         out.begin()?;
     }
     match &args.command {
@@ -30,5 +31,6 @@ pub fn run(args: &Args, out: &Output) -> Result<Exit> {
         Command::Doctor(args) => doctor::run(args, out),
         Command::Completions(args) => shell::completions(args, out),
         Command::Man => shell::man(out),
+        Command::Lsp(_) => lsp::run(),
     }
 }

@@ -1,0 +1,195 @@
+//! Names: what declares them, where they are visible, and who uses them.
+//!
+//! Follows the tree alone, so that it has answers for text that is broken elsewhere. One name has one meaning wherever
+//! it is visible, so what a word stands for is the declaration of that name around it. Read [`Scope`] first.
+
+use slapo_syntax::ast::{self, AstNode, Item, Stmt};
+use slapo_syntax::{Parse, SyntaxKind, SyntaxNode, SyntaxToken};
+use std::ops::Range;
+
+/// All declarations of one file.
+pub struct Scope<'t> {
+    pub declarations: Vec<Declaration<'t>>,
+}
+
+/// What declares a name.
+#[derive(Clone, Debug)]
+pub struct Declaration<'t> {
+    pub name: SyntaxToken<'t>,
+    pub by: By<'t>,
+    /// Where the name means this.
+    pub visible: Range<u32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By<'t> {
+    /// In a schedule, or at the top of the file.
+    Let(ast::Let<'t>),
+    For(ast::For<'t>),
+    Param(ast::Schedule<'t>, ast::Param<'t>),
+    Knob(ast::Knob<'t>),
+    Axis(ast::Entry<'t>),
+    Schedule(ast::Schedule<'t>),
+    Type(ast::TypeDef<'t>),
+    Pattern(ast::Pattern<'t>),
+    /// A name of a library module.
+    Import(ast::Use<'t>),
+}
+
+/// Name spaces: a schedule and a value may share a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Space {
+    Value,
+    Callable,
+    Type,
+}
+
+impl By<'_> {
+    pub fn space(self) -> Space {
+        match self {
+            By::Let(_) | By::For(_) | By::Param(..) | By::Knob(_) | By::Axis(_) | By::Pattern(_) => Space::Value,
+            By::Schedule(_) | By::Import(_) => Space::Callable,
+            By::Type(_) => Space::Type,
+        }
+    }
+
+    /// The `##` lines above the declaration.
+    pub fn docs(self) -> Option<String> {
+        match self {
+            By::Let(item) => item.docs(),
+            By::Knob(item) => item.docs(),
+            By::Schedule(item) => item.docs(),
+            By::Type(item) => item.docs(),
+            By::Pattern(item) => item.docs(),
+            By::For(_) | By::Param(..) | By::Axis(_) | By::Import(_) => None,
+        }
+    }
+}
+
+impl<'t> Scope<'t> {
+    pub fn new(parse: &'t Parse) -> Scope<'t> {
+        let mut scope = Scope { declarations: Vec::new() };
+        let whole = 0..parse.root().end() + 1;
+        for item in parse.file().items() {
+            match item {
+                Item::Use(used) => {
+                    for name in imported(used) {
+                        scope.add(Some(name), By::Import(used), whole.clone());
+                    }
+                }
+                Item::Mesh(mesh) => {
+                    for entry in mesh.entries() {
+                        scope.add(entry.name(), By::Axis(entry), whole.clone());
+                    }
+                }
+                Item::Knob(knob) => scope.add(knob.name(), By::Knob(knob), whole.clone()),
+                Item::Let(bound) => scope.add(bound.name(), By::Let(bound), whole.clone()),
+                Item::Type(item) => scope.add(item.name(), By::Type(item), whole.clone()),
+                Item::Pattern(item) => scope.add(item.name(), By::Pattern(item), whole.clone()),
+                Item::Schedule(schedule) => {
+                    scope.add(schedule.name(), By::Schedule(schedule), whole.clone());
+                    scope.schedule(schedule);
+                }
+                Item::Model(_) | Item::Input(_) => {}
+            }
+        }
+        scope
+    }
+
+    fn add(&mut self, name: Option<SyntaxToken<'t>>, by: By<'t>, visible: Range<u32>) {
+        if let Some(name) = name {
+            self.declarations.push(Declaration { name, by, visible });
+        }
+    }
+
+    fn schedule(&mut self, schedule: ast::Schedule<'t>) {
+        let node = schedule.syntax();
+        for param in schedule.params().into_iter().flat_map(ast::ParamList::params) {
+            self.add(param.name(), By::Param(schedule, param), node.start()..node.end());
+        }
+        for inner in node.descendants() {
+            let Some(block) = ast::Block::cast(inner) else { continue };
+            for statement in block.statements() {
+                match statement {
+                    Stmt::Let(bound) => {
+                        self.add(bound.name(), By::Let(bound), bound.syntax().end()..inner.end());
+                    }
+                    Stmt::For(turn) => {
+                        let body = turn.body().map_or(turn.syntax(), AstNode::syntax);
+                        self.add(turn.name(), By::For(turn), body.start()..body.end());
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// What a name means at a place.
+    pub fn find(&self, space: Space, name: &str, at: u32) -> Option<&Declaration<'t>> {
+        let means = |declaration: &&Declaration| {
+            declaration.by.space() == space && declaration.name.text() == name && declaration.visible.contains(&at)
+        };
+        self.declarations.iter().rfind(means)
+    }
+
+    /// Everything that may be named at a place.
+    pub fn visible(&self, at: u32) -> impl Iterator<Item = &Declaration<'t>> {
+        self.declarations.iter().filter(move |declaration| declaration.visible.contains(&at))
+    }
+
+    /// What a word declares or stands for; `None` for what the model or the language names.
+    pub fn of(&self, word: SyntaxToken<'t>) -> Option<&Declaration<'t>> {
+        if let Some(own) = self.declarations.iter().find(|declaration| declaration.name == word) {
+            return Some(own);
+        }
+        let at = word.start();
+        match word.parent().kind() {
+            SyntaxKind::NameExpr => {
+                let (value, ty) = (self.find(Space::Value, word.text(), at), self.find(Space::Type, word.text(), at));
+                value.or(ty)
+            }
+            SyntaxKind::CallExpr => self.find(Space::Callable, word.text(), at),
+            SyntaxKind::NamedType => self.find(Space::Type, word.text(), at),
+            SyntaxKind::Arg => self.labelled(word),
+            _ => None,
+        }
+    }
+
+    /// The parameter that a label gives a value to.
+    fn labelled(&self, label: SyntaxToken<'t>) -> Option<&Declaration<'t>> {
+        let call = callee(label.parent())?;
+        let By::Schedule(schedule) = self.find(Space::Callable, call.name()?.text(), label.start())?.by else {
+            return None;
+        };
+        self.declarations.iter().find(
+            |declaration| matches!(declaration.by, By::Param(of, _) if of == schedule && declaration.name.text() == label.text()),
+        )
+    }
+
+    /// Every word that means what `declaration` declares, its own included, in the order of the text.
+    pub fn uses(&self, parse: &'t Parse, declaration: &Declaration<'t>) -> Vec<SyntaxToken<'t>> {
+        let words = parse.root().leaves().filter(|leaf| leaf.kind() == SyntaxKind::Word);
+        let same = words.filter(|word| word.text() == declaration.name.text());
+        same.filter(|word| self.of(*word).is_some_and(|found| found.name == declaration.name)).collect()
+    }
+}
+
+/// The names that a `use` brings.
+pub fn imported(used: ast::Use<'_>) -> Vec<SyntaxToken<'_>> {
+    match used.names() {
+        Some(names) => names.collect(),
+        None => used.segments().skip(2).last().into_iter().collect(),
+    }
+}
+
+/// The library module that a `use` names: `parallel`.
+pub fn library(used: ast::Use<'_>) -> Option<&'static str> {
+    let mut segments = used.segments();
+    let is_library = segments.next().is_some_and(|first| first.text() == "std");
+    is_library.then(|| segments.next().and_then(|module| slapo_stdlib::module(module.text()))).flatten()
+}
+
+/// The call whose argument a node is.
+pub fn callee<'t>(arg: SyntaxNode<'t>) -> Option<ast::Call<'t>> {
+    ast::Call::cast(arg.parent()?.parent()?)
+}

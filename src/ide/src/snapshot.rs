@@ -1,0 +1,61 @@
+//! One text of a schedule, checked as `slapoc check` does.
+
+use slapo_core::compile::{Options, compile};
+use slapo_core::schedule::{self, Checked, ModelPath, Overrides};
+use slapo_model::Model;
+use slapo_syntax::{Diagnostic, FileId, Parse, SourceMap, format, parse};
+use std::sync::Arc;
+
+/// A schedule as it is at one moment.
+pub struct Snapshot {
+    /// The schedule and the library modules that it uses.
+    pub files: SourceMap,
+    /// The schedule.
+    pub file: FileId,
+    pub parse: Parse,
+    /// The model that answers are about: the schedule's own, or an earlier one while that cannot be read.
+    pub model: Option<Arc<Model>>,
+    pub checked: Checked,
+    /// All there is to say, as `slapoc check` says it.
+    pub diagnostics: Vec<Diagnostic>,
+}
+
+/// What was found of a schedule's model.
+#[derive(Clone, Debug, Default)]
+pub struct Found {
+    /// The model, if it can be read.
+    pub current: Option<Arc<Model>>,
+    /// The last one that could be.
+    pub last: Option<Arc<Model>>,
+    /// Why it cannot be read.
+    pub broken: Vec<Diagnostic>,
+}
+
+impl Snapshot {
+    /// Checks a text that messages call `name`. `find` looks for the model that the schedule names, if it names one.
+    pub fn new(name: &str, text: &str, find: impl FnOnce(Option<&ModelPath>) -> Found) -> Snapshot {
+        let mut files = SourceMap::new();
+        let file = files.add(name, text);
+        let parse = parse(file, text);
+        let found = find(schedule::head(&parse).model.as_ref());
+        let model = found.current.as_deref();
+        let checked = schedule::check(&mut files, file, &parse, model, &Overrides::default());
+        let mut diagnostics = checked.diagnostics.clone();
+        diagnostics.extend(found.broken);
+        if let (Some(model), Some(sizes), false) = (model, &checked.sizes, diagnostics.iter().any(Diagnostic::is_error))
+            && let Err(faults) = compile(model, sizes, &checked.effects, &Options::default())
+        {
+            diagnostics.extend(schedule::fault_diagnostics(&faults, model, &checked));
+        }
+        Snapshot { files, file, parse, model: found.current.or(found.last), checked, diagnostics }
+    }
+
+    pub fn text(&self) -> &str {
+        self.files.text(self.file)
+    }
+
+    /// The text in its one form; `None` where it has errors of syntax.
+    pub fn formatted(&self) -> Option<String> {
+        format(&self.parse)
+    }
+}

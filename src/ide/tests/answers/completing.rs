@@ -1,0 +1,152 @@
+//! Completion and signature help.
+
+use super::{HEAD, at, main_of};
+use slapo_ide::{Completion, completions, signature_help};
+
+fn labels(text: &str) -> Vec<String> {
+    let (snapshot, offset) = at(text);
+    completions(&snapshot, offset).into_iter().map(|found| found.label).collect()
+}
+
+fn one(text: &str, label: &str) -> Completion {
+    let (snapshot, offset) = at(text);
+    let all = completions(&snapshot, offset);
+    let found = all.iter().find(|found| found.label == label);
+    found
+        .unwrap_or_else(|| panic!("no `{label}` among {:?}", all.iter().map(|one| &one.label).collect::<Vec<_>>()))
+        .clone()
+}
+
+#[test]
+fn names_of_the_model_follow_a_dot() {
+    let found = labels(&main_of("m.transformer.h[0].|"));
+    assert_eq!(found[..4], ["ln_1", "attn", "ln_2", "mlp"]);
+    assert!(found.contains(&"checkpoint".to_owned()) && found.contains(&"output".to_owned()), "{found:?}");
+    assert!(!found.contains(&"shard".to_owned()), "a module is not split: {found:?}");
+    let mlp = one(&main_of("m.transformer.h[0].|"), "mlp");
+    assert_eq!(mlp.detail, "GPT2MLP");
+    let weight = one(&main_of("m.transformer.h[0].mlp.c_fc.|"), "weight");
+    assert_eq!(weight.detail, "[64, 256] f32");
+}
+
+#[test]
+fn variables_are_followed_to_the_model() {
+    assert_eq!(labels(&main_of("let b = m.transformer.h[1]\n    b.ml|"))[3], "mlp");
+    assert_eq!(labels(&main_of("for b in m.transformer.h {\n        b.mlp.|\n    }"))[..2], ["c_fc", "c_proj"]);
+    assert_eq!(labels(&main_of("m.transformer.h.*.{ln_1, |}"))[..4], ["ln_1", "attn", "ln_2", "mlp"]);
+    assert_eq!(labels(&main_of("m.**.only(GPT2MLP).|"))[..2], ["c_fc", "c_proj"]);
+    // A parameter stands for what callers give.
+    let helper = format!("{}\nschedule help(b: Module) {{\n    b.|\n}}\n", main_of("help(m.transformer.h[0].attn)"));
+    assert_eq!(labels(&helper)[..2], ["c_attn", "c_proj"]);
+    let alone = format!("{}\nschedule help(b: GPT2MLP) {{\n    b.|\n}}\n", main_of(""));
+    assert_eq!(labels(&alone)[..2], ["c_fc", "c_proj"]);
+}
+
+#[test]
+fn what_is_typed_already_is_replaced() {
+    let text = main_of("m.transformer.w|te.freeze()");
+    let found = one(&text, "wte");
+    let (snapshot, offset) = at(&text);
+    assert_eq!(snapshot.files.slice(found.replaced), "wte");
+    assert_eq!(found.replaced.start, offset - 1);
+}
+
+#[test]
+fn only_points_can_be_synced() {
+    let found = labels(&main_of("m.lm_head.input().|"));
+    assert_eq!(found, ["layout", "sync", "grad"]);
+    let found = labels(&main_of("m.lm_head.weight.|"));
+    assert!(found.contains(&"shard".to_owned()) && !found.contains(&"checkpoint".to_owned()), "{found:?}");
+}
+
+#[test]
+fn arguments_are_what_their_parameter_wants() {
+    let axes = ["dp", "tp", "m"];
+    assert_eq!(labels(&main_of("column(m.transformer.h[0].mlp.c_fc, over: |)")), axes);
+    assert_eq!(labels(&main_of("column(m.transformer.h[0].mlp.c_fc, over: |")), axes, "the bracket is still open");
+    let roles = labels(&main_of("m.lm_head.weight.shard(|, over: tp)"));
+    assert!(roles.starts_with(&["in", "out", "vocab", "hidden"].map(String::from)), "{roles:?}");
+    assert!(roles.ends_with(&["dim:", "groups:", "uneven:"].map(String::from)), "{roles:?}");
+    let found = labels(&main_of("m.lm_head.output().sync(|, over: tp)"));
+    assert!(found.starts_with(&["all_reduce", "all_gather"].map(String::from)), "{found:?}");
+    let found = labels(&main_of("m.lm_head.output().layout(|)"));
+    assert!(found.starts_with(&["replicate", "shard"].map(String::from)), "{found:?}");
+}
+
+#[test]
+fn labels_are_offered_once() {
+    let found = labels(&main_of("column(m.transformer.h[0].mlp.c_fc, over: tp, |)"));
+    assert!(found.ends_with(&["groups:", "uneven:"].map(String::from)), "{found:?}");
+    assert!(!found.contains(&"over:".to_owned()), "{found:?}");
+    assert_eq!(one(&main_of("m.data_parallel(|)"), "over:").insert, "over: ");
+}
+
+#[test]
+fn statements_start_with_schedules_and_keywords() {
+    let found = labels(&main_of("let b = m.transformer.h[1]\n    |"));
+    assert_eq!(found[..2], ["m", "b"]);
+    for wanted in ["column", "row", "vocab", "for", "let", "try"] {
+        assert!(found.contains(&wanted.to_owned()), "{wanted}: {found:?}");
+    }
+    assert!(!found.contains(&"main".to_owned()));
+    let column = one(&main_of("col|"), "column");
+    assert_eq!(column.detail, "column(l: Linear, over: axis, groups: groups = 1, uneven: bool = false)");
+    assert_eq!(column.insert, "column($0)");
+    assert!(column.docs.starts_with("Splits a linear layer"), "{}", column.docs);
+    // What is declared below is not there yet.
+    assert!(!labels(&main_of("|\n    let late = 1")).contains(&"late".to_owned()));
+}
+
+#[test]
+fn the_library_is_offered_where_it_is_used() {
+    assert_eq!(labels("use |"), ["std"]);
+    let modules = labels("use std.|");
+    assert!(modules.contains(&"memory".to_owned()) && modules.contains(&"parallel".to_owned()), "{modules:?}");
+    let found = labels("use std.parallel.{column, |}");
+    assert!(found.contains(&"row".to_owned()) && !found.contains(&"column".to_owned()), "{found:?}");
+    assert!(labels("use std.parallel.|").contains(&"column".to_owned()));
+}
+
+#[test]
+fn items_types_and_sizes_have_their_words() {
+    assert!(labels("|").contains(&"schedule".to_owned()));
+    assert!(labels(&format!("{HEAD}sch|")).contains(&"schedule".to_owned()));
+    let types = labels(&format!("{HEAD}schedule main(m: |) {{\n}}\n"));
+    assert!(types.contains(&"Module".to_owned()) && types.contains(&"GPT2Block".to_owned()), "{types:?}");
+    assert!(labels("mesh { tp = | }").contains(&"auto".to_owned()));
+    assert_eq!(labels("input { | }"), ["batch", "seq"]);
+}
+
+#[test]
+fn without_a_model_the_language_is_still_known() {
+    let found = labels("schedule main(m: Module) {\n    m.|\n}\n");
+    assert!(found.contains(&"checkpoint".to_owned()), "{found:?}");
+}
+
+#[test]
+fn any_cursor_gets_an_answer() {
+    let text =
+        main_of("for b in m.transformer.h {\n        column(b.attn.c_attn, over: tp, groups: [1, 2 # å\n    let = \"");
+    for (offset, _) in text.char_indices() {
+        let snapshot = super::snapshot(&text[..offset]);
+        completions(&snapshot, offset as u32);
+        signature_help(&snapshot, offset as u32);
+    }
+}
+
+#[test]
+fn signatures_follow_the_cursor() {
+    let active = |text: &str| {
+        let (snapshot, offset) = at(text);
+        let help = signature_help(&snapshot, offset)?;
+        let active = help.active.map(|at| help.signature.params[at].name.clone());
+        Some((help.signature.name, active.unwrap_or_default()))
+    };
+    let some = |name: &str, param: &str| Some((name.to_owned(), param.to_owned()));
+    assert_eq!(active(&main_of("column(|")), some("column", "l"));
+    assert_eq!(active(&main_of("column(m.lm_head, |)")), some("column", "over"));
+    assert_eq!(active(&main_of("column(m.lm_head, groups: 3|, over: tp)")), some("column", "groups"));
+    assert_eq!(active(&main_of("m.lm_head.weight.shard(out, over: |)")), some("shard", "over"));
+    assert_eq!(active(&main_of("m.lm_head.output().sync(reduce_scatter(|")), some("reduce_scatter", "dim"));
+    assert_eq!(active(&main_of("m.freeze()|")), None);
+}

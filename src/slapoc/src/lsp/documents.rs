@@ -1,0 +1,127 @@
+//! The texts that are open in the editor, and their snapshots.
+
+use super::diagnostics::diagnostic;
+use super::library;
+use super::models::Models;
+use super::places::{self, Encoding};
+use lsp_types::{
+    DidChangeTextDocumentParams, DidOpenTextDocumentParams, PublishDiagnosticsParams, TextDocumentContentChangeEvent,
+    Uri,
+};
+use slapo_ide::{Found, Snapshot};
+use slapo_model::Model;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+#[derive(Default)]
+pub struct Documents {
+    open: BTreeMap<Uri, Document>,
+    models: Models,
+}
+
+struct Document {
+    /// Where it is kept, or what stands for that.
+    path: PathBuf,
+    text: String,
+    version: i32,
+    state: State,
+    /// The model of the last snapshot: its answers hold while the `model` line is being edited.
+    model: Option<Arc<Model>>,
+    /// Whether the editor knows what is wrong with it.
+    is_published: bool,
+}
+
+enum State {
+    Changed,
+    Checked(Box<Snapshot>),
+    /// Checking it panics.
+    Uncheckable,
+}
+
+impl Documents {
+    pub fn open(&mut self, params: DidOpenTextDocumentParams) {
+        let document = params.text_document;
+        let path = places::path(&document.uri).unwrap_or_else(|| PathBuf::from(document.uri.as_str()));
+        let (text, version) = (document.text, document.version);
+        let opened = Document { path, text, version, state: State::Changed, model: None, is_published: false };
+        self.open.insert(document.uri, opened);
+    }
+
+    pub fn change(&mut self, params: DidChangeTextDocumentParams, encoding: Encoding) {
+        let Some(document) = self.open.get_mut(&params.text_document.uri) else { return };
+        for change in params.content_changes {
+            edit(&mut document.text, change, encoding);
+        }
+        document.version = params.text_document.version;
+        document.renew();
+    }
+
+    pub fn close(&mut self, uri: &Uri) {
+        self.open.remove(uri);
+    }
+
+    /// Has everything checked again, as when a model may have changed.
+    pub fn recheck(&mut self) {
+        self.open.values_mut().for_each(Document::renew);
+    }
+
+    /// Those of which the editor does not know what is wrong.
+    pub fn changed(&self) -> Vec<Uri> {
+        self.open.iter().filter(|(_, document)| !document.is_published).map(|(uri, _)| uri.clone()).collect()
+    }
+
+    /// What is wrong with a text, for the editor to show.
+    pub fn diagnostics(&mut self, uri: &Uri, encoding: Encoding) -> Option<PublishDiagnosticsParams> {
+        let document = self.open.get_mut(uri)?;
+        document.is_published = true;
+        let (version, is_library) = (document.version, library::holds(&document.path));
+        let snapshot = self.snapshot(uri)?;
+        // A module of the library is no schedule of its own.
+        let found = match is_library {
+            true => Vec::new(),
+            false => snapshot.diagnostics.iter().map(|one| diagnostic(snapshot, uri, one, encoding)).collect(),
+        };
+        Some(PublishDiagnosticsParams::new(uri.clone(), found, Some(version)))
+    }
+
+    /// The text as it is now, checked.
+    pub fn snapshot(&mut self, uri: &Uri) -> Option<&Snapshot> {
+        let document = self.open.get_mut(uri)?;
+        if matches!(document.state, State::Changed) {
+            document.state = State::Uncheckable;
+            document.check(&mut self.models);
+        }
+        match &document.state {
+            State::Checked(snapshot) => Some(snapshot),
+            State::Changed | State::Uncheckable => None,
+        }
+    }
+}
+
+impl Document {
+    fn renew(&mut self) {
+        (self.state, self.is_published) = (State::Changed, false);
+    }
+
+    fn check(&mut self, models: &mut Models) {
+        let name = self.path.display().to_string();
+        let snapshot = Snapshot::new(&name, &self.text, |model| match model {
+            Some(model) => models.find(&self.path, &model.path, model.span),
+            None => Found { last: self.model.clone(), ..Found::default() },
+        });
+        self.model = snapshot.model.clone().or(self.model.take());
+        self.state = State::Checked(Box::new(snapshot));
+    }
+}
+
+fn edit(text: &mut String, change: TextDocumentContentChangeEvent, encoding: Encoding) {
+    match change.range {
+        Some(range) => {
+            let start = encoding.offset(text, range.start);
+            let end = encoding.offset(text, range.end).max(start);
+            text.replace_range(start..end, &change.text);
+        }
+        None => *text = change.text,
+    }
+}

@@ -1,0 +1,52 @@
+//! Models, read once for as long as their files stay the same.
+
+use crate::load;
+use slapo_ide::Found;
+use slapo_model::Model;
+use slapo_syntax::{Diagnostic, Span};
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+#[derive(Default)]
+pub struct Models {
+    known: HashMap<(PathBuf, String), Known>,
+}
+
+struct Known {
+    stamp: Stamp,
+    /// The model, or why there is none.
+    read: Result<Arc<Model>, Vec<Diagnostic>>,
+    /// The last one that could be read.
+    last: Option<Arc<Model>>,
+}
+
+/// Time of the last change and length; `None` where there is no file.
+type Stamp = Option<(SystemTime, u64)>;
+
+impl Models {
+    /// The model that `schedule` calls `name` at `span`.
+    pub fn find(&mut self, schedule: &Path, name: &str, span: Span) -> Found {
+        let path = load::model_path(schedule, name);
+        let stamp = fs::metadata(&path).ok().and_then(|found| Some((found.modified().ok()?, found.len())));
+        let key = (path, name.to_owned());
+        let known = self.known.remove(&key);
+        let known = match known {
+            Some(known) if known.stamp == stamp && stamp.is_some() => known,
+            before => {
+                let read = load::open(&key.0, name).map(|archive| Arc::new(archive.model));
+                let last = read.as_ref().ok().cloned().or(before.and_then(|before| before.last));
+                Known { stamp, read, last }
+            }
+        };
+        let found = Found {
+            current: known.read.as_ref().ok().cloned(),
+            last: known.last.clone(),
+            broken: load::labelled(known.read.as_ref().err().cloned().unwrap_or_default(), &key.0, name, span),
+        };
+        self.known.insert(key, known);
+        found
+    }
+}
