@@ -13,6 +13,7 @@ mod format;
 mod green;
 mod kind;
 mod lex;
+mod lint;
 mod parse;
 mod pest_tree;
 mod precedence;
@@ -24,6 +25,7 @@ pub use diagnostic::{Applicability, Diagnostic, Edit, Fix, Label, ModelExcerpt, 
 pub use files::{LineColumn, SourceMap};
 pub use format::format;
 pub use kind::{ITEM_WORDS, RESERVED, SyntaxKind, is_reserved};
+pub use lint::Lint;
 pub use parse::{MAX_BRACKETS, Parse, parse};
 pub use span::{FileId, Span};
 pub use tree::{SyntaxElement, SyntaxNode, SyntaxToken, Tree};

@@ -10,6 +10,7 @@ mod faults;
 mod hir;
 mod input;
 mod layouts;
+mod lints;
 mod mesh;
 mod nearest;
 mod number;
@@ -77,6 +78,9 @@ pub struct Checked {
     /// Everything there is to say, the parser's part included, in the order of the schedule's lines. The schedule may be
     /// used only if none [is an error](Diagnostic::is_error).
     pub diagnostics: Vec<Diagnostic>,
+    /// What is allowed and probably not meant: warnings, those that are off by default included. Empty where there are
+    /// errors.
+    pub lints: Vec<Diagnostic>,
     /// What the schedule does, one primitive on one target each, in order. Empty without a model.
     pub steps: Vec<Step>,
     /// What was tried and is not applicable.
@@ -146,7 +150,7 @@ fn checked(
     model: Option<&Model>,
     overrides: &Overrides,
 ) -> Checked {
-    let resolve::Resolved { hir, report } = resolve::resolve(files, parse);
+    let resolve::Resolved { hir, report, unused } = resolve::resolve(files, parse);
     let mut expander = Expander::new(files, file, &hir, model, overrides, report);
     expander.is_broken = !parse.is_ok();
     mesh::mesh(&mut expander);
@@ -170,6 +174,9 @@ fn checked(
         checked.untouched = all.filter(|id| !state.touched.contains(id)).collect();
         checked.steps = state.steps;
         checked.effects = state.effects;
+    }
+    if checked.is_ok() {
+        checked.lints = lints::lints(unused, &checked, model, file);
     }
     checked
 }

@@ -56,13 +56,14 @@ impl Unit<'_, '_> {
 
     fn schedule_call(&mut self, call: ast::Call<'_>) -> Option<Call> {
         let name = call.name()?;
-        let Some((id, _)) = self.names.callables.get(name.text()).copied() else {
+        let Some((id, known)) = self.names.callables.get(name.text()).copied() else {
             for arg in call.args().into_iter().flat_map(ast::ArgList::args) {
                 self.expr(arg.value(), arg.span());
             }
             self.unknown_callable(name.text(), name.span());
             return None;
         };
+        self.resolver.read.insert(known);
         if let Some(caller) = self.current {
             self.resolver.calls.push((caller, id, call.span()));
         }

@@ -64,10 +64,12 @@ impl Unit<'_, '_> {
     /// What a name stands for; `None` for one that nothing declares.
     pub(super) fn visible(&mut self, text: &str, span: Span) -> Option<Expr> {
         if let Some(local) = self.locals.iter().rfind(|local| local.name == text) {
+            self.resolver.read.insert(local.span);
             return Some(Expr { span, ty: local.ty.clone(), kind: ExprKind::Local(local.id) });
         }
         match self.names.values.get(text) {
-            Some((Named::Global(id), _)) => {
+            Some((Named::Global(id), declared)) => {
+                self.resolver.read.insert(*declared);
                 let ty = self.resolver.hir.global(*id).value.ty.clone();
                 return Some(Expr { span, ty, kind: ExprKind::Global(*id) });
             }

@@ -15,6 +15,7 @@ mod recursion;
 mod schedules;
 mod stmts;
 mod types;
+mod unused;
 
 use super::hir::{GlobalId, Hir, LocalId, ScheduleId};
 use super::report::Report;
@@ -28,16 +29,25 @@ use std::sync::Arc;
 pub struct Resolved {
     pub hir: Hir,
     pub report: Report,
+    /// Names that nothing reads.
+    pub unused: Vec<Diagnostic>,
 }
 
 /// Resolves a schedule and the library modules it uses.
 pub fn resolve(files: &mut SourceMap, parse: &Parse) -> Resolved {
-    let mut resolver =
-        Resolver { files, hir: Hir::default(), report: Report::default(), library: BTreeMap::new(), calls: Vec::new() };
+    let mut resolver = Resolver {
+        files,
+        hir: Hir::default(),
+        report: Report::default(),
+        library: BTreeMap::new(),
+        calls: Vec::new(),
+        read: BTreeSet::new(),
+    };
     let names = Unit::new(&mut resolver, parse, true).items(parse);
     resolver.entry(&names, parse);
     recursion::refuse(&mut resolver.hir, &resolver.calls, &mut resolver.report);
-    Resolved { hir: resolver.hir, report: resolver.report }
+    let unused = unused::unused(parse, resolver.files.text(parse.tree.file()), &resolver.read);
+    Resolved { hir: resolver.hir, report: resolver.report, unused }
 }
 
 /// What all files of a run share.
@@ -49,6 +59,8 @@ struct Resolver<'f> {
     library: BTreeMap<String, Option<Rc<Names>>>,
     /// Who calls whom, and where.
     calls: Vec<(ScheduleId, ScheduleId, Span)>,
+    /// Names where they are declared or imported, of those that something reads.
+    read: BTreeSet<Span>,
 }
 
 /// The names of one file.
