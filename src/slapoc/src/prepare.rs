@@ -41,6 +41,10 @@ impl Examined {
         }
     }
 
+    pub fn is_wrong(&self) -> bool {
+        matches!(self.found, Found::Stopped(..))
+    }
+
     /// Shows the diagnostics.
     pub fn show(self, out: &Output) -> Result<Prepared> {
         out.diagnostics(&self.loaded().files, &self.diagnostics)?;
@@ -63,12 +67,7 @@ pub fn prepare(
 }
 
 /// Compiles what was loaded, and collects what there is to say. `until` is what it was loaded with.
-pub fn examine(
-    loaded: Loaded,
-    levels: &Levels,
-    until: Option<u32>,
-    options: impl Fn(&Loaded) -> Options,
-) -> Examined {
+pub fn examine(loaded: Loaded, levels: &Levels, until: Option<u32>, options: impl Fn(&Loaded) -> Options) -> Examined {
     let named = |diagnostic| load::with_file(diagnostic, &loaded.name);
     let mut diagnostics: Vec<Diagnostic> = loaded.checked.diagnostics.iter().cloned().map(named).collect();
     diagnostics.extend(loaded.broken.iter().cloned());

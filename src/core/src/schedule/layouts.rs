@@ -3,6 +3,7 @@
 //! A partial sum is told by where it arose: that is where a sync is missing, wherever it was noticed. Read
 //! [`layout_diagnostic`].
 
+use super::mend;
 use super::report::located;
 use super::select::selector;
 use super::{Checked, Step};
@@ -70,7 +71,7 @@ impl Teller<'_> {
             Some(origin) => {
                 let message = format!("{} is a partial sum over `{}`", arising(origin), self.axis);
                 let note = format!("`{operator}`{place} reads it: {reason}");
-                let diagnostic = Diagnostic::error(Code::PartialSum, message).note(note).help(self.reduction(origin));
+                let diagnostic = self.reduced(Diagnostic::error(Code::PartialSum, message).note(note), origin);
                 self.excerpt(diagnostic, origin, "the partial sum arises here")
             }
             None => {
@@ -178,7 +179,7 @@ impl Teller<'_> {
         let diagnostic = Diagnostic::error(Code::PartialLoss, message).note("every rank must have the whole loss");
         match &self.fault.origin {
             Some(origin) if !origin.module.is_empty() => {
-                self.excerpt(diagnostic.help(self.reduction(origin)), origin, "the partial sum arises here")
+                self.excerpt(self.reduced(diagnostic, origin), origin, "the partial sum arises here")
             }
             _ => diagnostic.help(format!("where the batch is split: `m.data_parallel(over: {})`", self.axis)),
         }
@@ -189,28 +190,28 @@ impl Teller<'_> {
         let message =
             format!("the gradient of `{path}` is {}, but the parameter is {}", self.held(found), self.held(wanted));
         let diagnostic = Diagnostic::error(Code::GradientLayout, message);
-        let selector = selector(self.model, path);
         let owner = path.rsplit_once('.').map_or("", |(owner, _)| owner);
         match (found, wanted, &self.fault.origin) {
             (Layout::Partial, _, Some(origin)) if !origin.encloses(owner) => {
-                self.excerpt(diagnostic.help(self.reduction(origin)), origin, "the partial sum arises here")
+                self.excerpt(self.reduced(diagnostic, origin), origin, "the partial sum arises here")
             }
             (Layout::Partial, Layout::Split { dim, groups }, _) => {
                 let sync = Sync::ReduceScatter { dim, groups };
-                diagnostic.help(format!("reduce it: `{selector}.grad().sync({sync}, over: {})`", self.axis))
+                self.mended(diagnostic, "reduce it", path, &format!(".grad().sync({sync}, over: {})", self.axis))
             }
             (Layout::Partial, ..) => {
-                diagnostic.help(format!("reduce it: `{selector}.grad().sync(all_reduce, over: {})`", self.axis))
+                self.mended(diagnostic, "reduce it", path, &format!(".grad().sync(all_reduce, over: {})", self.axis))
             }
             (Layout::Split { dim, groups }, Layout::Replicated, _) => {
                 let groups = if groups == 1 { String::new() } else { format!(", groups: {groups}") };
                 let dim = self.role(parameter, dim);
-                diagnostic.help(format!("split it alike: `{selector}.shard({dim}, over: {}{groups})`", self.axis))
+                let shard = format!(".shard({dim}, over: {}{groups})", self.axis);
+                self.mended(diagnostic, "split it alike", path, &shard)
             }
             (Layout::Sections { dim, sections }, Layout::Replicated, _) => {
                 let dim = self.role(parameter, dim);
-                let shard = format!("{selector}.shard({dim}, over: {}, groups: {sections:?})", self.axis);
-                diagnostic.help(format!("split it alike: `{shard}`"))
+                let shard = format!(".shard({dim}, over: {}, groups: {sections:?})", self.axis);
+                self.mended(diagnostic, "split it alike", path, &shard)
             }
             _ => diagnostic.help("hold the parameter as what it is computed with"),
         }
@@ -316,11 +317,22 @@ impl Teller<'_> {
 
     // ---- words
 
-    /// The sync that is missing where a partial sum arose.
-    fn reduction(&self, origin: &Place) -> String {
+    /// Says which sync is missing where a partial sum arose.
+    fn reduced(&self, diagnostic: Diagnostic, origin: &Place) -> Diagnostic {
         let point = if origin.is_backward { "input().grad()" } else { "output()" };
-        let module = selector(self.model, &origin.module);
-        format!("reduce it where it arises: `{module}.{point}.sync(all_reduce, over: {})`", self.axis)
+        let tail = format!(".{point}.sync(all_reduce, over: {})", self.axis);
+        self.mended(diagnostic, "reduce it where it arises", &origin.module, &tail)
+    }
+
+    /// Says which statement is missing, and writes it behind the one to blame.
+    fn mended(&self, diagnostic: Diagnostic, what: &str, path: &str, tail: &str) -> Diagnostic {
+        let diagnostic = diagnostic.help(format!("{what}: `{}{tail}`", selector(self.model, path)));
+        let user = self.checked.entry.map_or(FileId(0), |span| span.file);
+        let blamed = self.steps().first().copied();
+        match blamed.and_then(|step| mend::behind(step, path, tail, self.model, self.checked, user)) {
+            Some(fix) => diagnostic.fix(fix),
+            None => diagnostic,
+        }
     }
 
     fn held(&self, layout: Layout) -> String {

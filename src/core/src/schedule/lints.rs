@@ -66,9 +66,7 @@ impl<'a> Linter<'a> {
     fn trained_values(&self) -> Vec<bool> {
         let graph = &self.model.graph;
         let is_trained = |def: &Def| match def {
-            Def::Parameter(id) => {
-                self.model.parameter(*id).trainable && !self.checked.effects.frozen.contains(id)
-            }
+            Def::Parameter(id) => self.model.parameter(*id).trainable && !self.checked.effects.frozen.contains(id),
             _ => false,
         };
         let mut flows: Vec<bool> = graph.values.iter().map(|value| is_trained(&value.def)).collect();
@@ -88,7 +86,8 @@ impl<'a> Linter<'a> {
             Some(rest) => root.is_empty() || rest.is_empty() || rest.starts_with('.'),
             None => false,
         };
-        let mut inside = self.model.graph.nodes.iter().filter(|node| is_inside(self.model.scope_path(node.origin.scope)));
+        let mut inside =
+            self.model.graph.nodes.iter().filter(|node| is_inside(self.model.scope_path(node.origin.scope)));
         inside.any(|node| node.outs.iter().flatten().any(|out| flows[out.0 as usize]))
     }
 
@@ -120,9 +119,8 @@ impl<'a> Linter<'a> {
         let splits = |at: usize| effects.shards.iter().any(|shard| shard.axis == at);
         let axes = effects.axes.iter().enumerate().filter(move |(at, axis)| axis.size > 1 && splits(*at));
         axes.filter_map(move |(at, axis)| {
-            let split = |id: usize| {
-                effects.shards.iter().any(|shard| shard.axis == at && shard.parameter.0 as usize == id)
-            };
+            let split =
+                |id: usize| effects.shards.iter().any(|shard| shard.axis == at && shard.parameter.0 as usize == id);
             let whole = self.model.parameters.iter().enumerate().filter(|(id, _)| !split(*id));
             let names: Vec<&str> = whole.map(|(_, parameter)| parameter.names[0].as_str()).collect();
             let declared = self.checked.mesh.axis(&axis.name)?;

@@ -11,6 +11,7 @@ mod hir;
 mod input;
 mod layouts;
 mod lints;
+mod mend;
 mod mesh;
 mod nearest;
 mod number;
@@ -94,6 +95,8 @@ pub struct Checked {
     pub untouched: Vec<ParameterId>,
     /// The name of `schedule main`.
     pub entry: Option<Span>,
+    /// What `main` calls the model.
+    pub root: Option<String>,
     /// The `input` item.
     pub input: Option<Span>,
 }
@@ -166,6 +169,7 @@ fn checked(
         mesh,
         sizes,
         entry: hir.entry.map(|id| hir.schedule(id).name_span),
+        root: hir.entry.and_then(|id| hir.schedule(id).params.first()).map(|model| model.name.clone()),
         input: hir.input,
         ..Checked::default()
     };

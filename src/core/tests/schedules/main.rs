@@ -3,6 +3,7 @@
 mod cases;
 mod expansion;
 mod faults;
+mod fixes;
 mod heads;
 mod layouts;
 mod meshes;

@@ -1,6 +1,6 @@
 //! `slapoc check`: are these schedules right? Nothing is written without `--fix`, no worker is needed, no weights are read.
 
-use super::fix::fixed;
+use super::fix::{Fixed, fixed};
 use crate::args::{Check, Source};
 use crate::failure::{Context, Exit, Failure, Result};
 use crate::load::{Loaded, is_stdin, reason};
@@ -47,7 +47,14 @@ pub fn run(args: &Check, out: &Output) -> Result<Exit> {
 fn one(source: &Source, args: &Check, is_alone: bool, out: &Output) -> Result<Exit> {
     let options = |loaded: &Loaded| Options { schedule: loaded.fingerprint.clone(), ..Options::default() };
     let prepared = match args.fix {
-        true => fixed(source, args.diff, options, out)?.show(out)?,
+        true => match fixed(source, args.diff, options, out)? {
+            // The file is as wrong as it was.
+            Fixed { examined, was_wrong: true } if args.diff => {
+                examined.show(out)?;
+                return Ok(Exit::Findings);
+            }
+            Fixed { examined, .. } => examined.show(out)?,
+        },
         false => prepare(source, None, options, out)?,
     };
     match prepared {

@@ -9,7 +9,8 @@ use crate::prepare::{Examined, examine};
 use crate::rewrite::{diff, replace};
 use serde::Serialize;
 use slapo_core::compile::Options;
-use slapo_syntax::{Applicability, Code, Diagnostic, FileId, Fix, Severity, format, parse};
+use slapo_syntax::{Code, Diagnostic, FileId, Severity, apply_fixes, format, parse, safe_fixes};
+use std::collections::BTreeSet;
 
 /// A fix may uncover what the next one repairs. More than so many turns are fixes that undo each other.
 const MOST_TURNS: usize = 16;
@@ -29,46 +30,66 @@ struct Record<'a> {
     diff: Option<String>,
 }
 
-/// What is left to say of a schedule after its fixes; before them where there are none to make.
+/// A schedule after its fixes.
+pub struct Fixed {
+    /// What is left to say.
+    pub examined: Examined,
+    /// Whether there were errors before.
+    pub was_wrong: bool,
+}
+
+/// Makes the fixes of a schedule.
 ///
 /// Nothing is written with `is_dry`: the text on disk is as it was.
-pub fn fixed(
-    source: &Source,
-    is_dry: bool,
-    options: impl Fn(&Loaded) -> Options,
-    out: &Output,
-) -> Result<Examined> {
+pub fn fixed(source: &Source, is_dry: bool, options: impl Fn(&Loaded) -> Options, out: &Output) -> Result<Fixed> {
     let levels = Levels::new(&source.levels)?;
     if is_stdin(&source.path) || is_model(&source.path) {
-        return Ok(examine(load::load(source, None)?, &levels, None, options));
+        let examined = examine(load::load(source, None)?, &levels, None, options);
+        return Ok(Fixed { was_wrong: examined.is_wrong(), examined });
     }
     let (shown, before) = load::text(&source.path, None)?;
     let name = shown.display().to_string();
     let mut text = before.clone();
+    let check = |text: &str| examine(load::load_text(source, None, &shown, text.to_owned()), &levels, None, &options);
+    let mut examined = check(&text);
+    let was_wrong = examined.is_wrong();
     let mut made = 0;
-    let mut examined = examine(load::load_text(source, None, &shown, text.clone()), &levels, None, &options);
+    // What its fix did not settle; another attempt would do no better.
+    let mut hopeless: BTreeSet<(Code, String)> = BTreeSet::new();
     for _ in 0..MOST_TURNS {
         let file = examined.loaded().file;
-        let fixes = together(&examined.diagnostics, file);
+        let key = |diagnostic: &Diagnostic| (diagnostic.code, diagnostic.message.clone());
+        let open: Vec<Diagnostic> =
+            examined.diagnostics.iter().filter(|one| !hopeless.contains(&key(one))).cloned().collect();
+        let fixes = safe_fixes(&open, file);
         if fixes.is_empty() {
             break;
         }
-        made += fixes.len();
-        let all = fixes.into_iter().flat_map(|fix| fix.edits.iter());
-        let all = all.fold(Fix::safe(""), |all, edit| all.replace(edit.span, edit.replacement.clone()));
-        text = all.apply(file, &text);
-        examined = examine(load::load_text(source, None, &shown, text.clone()), &levels, None, &options);
+        let tried = apply_fixes(fixes.iter().map(|(_, fix)| *fix), file, &text);
+        let after = check(&tried);
+        let count = |all: &[Diagnostic], one| all.iter().filter(|other| key(other) == one).count();
+        let fixed = fixes.iter().map(|(diagnostic, _)| key(diagnostic));
+        let unsettled: Vec<(Code, String)> = fixed
+            .filter(|one| count(&after.diagnostics, one.clone()) >= count(&examined.diagnostics, one.clone()))
+            .collect();
+        if unsettled.is_empty() {
+            made += fixes.len();
+            (text, examined) = (tried, after);
+        }
+        hopeless.extend(unsettled);
     }
     if formatted(&before).is_some_and(|formatted| formatted == before)
         && let Some(tidy) = formatted(&text).filter(|tidy| *tidy != text)
     {
         text = tidy;
-        examined = examine(load::load_text(source, None, &shown, text.clone()), &levels, None, &options);
+        examined = check(&text);
     }
     let changed = text != before;
     let written = changed && !is_dry;
     if written {
-        replace(&source.path, &text).map_err(|e| reason(&e)).context(Code::UnwritableFile, format!("write `{name}`"))?;
+        replace(&source.path, &text)
+            .map_err(|e| reason(&e))
+            .context(Code::UnwritableFile, format!("write `{name}`"))?;
     }
     let left = examined.diagnostics.iter().filter(|diagnostic| diagnostic.severity != Severity::Note).count();
     let diff = (is_dry && changed).then(|| diff(&name, &before, &text));
@@ -81,28 +102,7 @@ pub fn fixed(
         let verb = if is_dry { "would fix" } else { "fixed" };
         out.note(&format!("{name}: {verb} {made} of {}", made + left));
     }
-    Ok(examined)
-}
-
-/// The safe fixes in the file that do not touch each other, in the order of the text.
-fn together(diagnostics: &[Diagnostic], file: FileId) -> Vec<&Fix> {
-    let is_safe = |fix: &&Fix| {
-        fix.applicability == Applicability::MachineApplicable
-            && !fix.edits.is_empty()
-            && fix.edits.iter().all(|edit| edit.span.file == file)
-    };
-    let mut chosen: Vec<&Fix> = Vec::new();
-    for fix in diagnostics.iter().filter_map(|diagnostic| diagnostic.fixes.iter().find(is_safe)) {
-        let touches = |other: &Fix| {
-            let pairs = other.edits.iter().flat_map(|a| fix.edits.iter().map(move |b| (a.span, b.span)));
-            pairs.into_iter().any(|(a, b)| a.start <= b.end && b.start <= a.end)
-        };
-        if !chosen.iter().any(|other| touches(other)) {
-            chosen.push(fix);
-        }
-    }
-    chosen.sort_by_key(|fix| fix.edits.first().map(|edit| edit.span));
-    chosen
+    Ok(Fixed { examined, was_wrong })
 }
 
 /// The text in the one style, if it can be read.

@@ -2,7 +2,7 @@
 
 use super::super::builtins::{self, Function, Query, WORDS};
 use super::super::hir::{Call, Callee, Expr, ExprKind, Param};
-use super::super::nearest::{did_you_mean, some_of};
+use super::super::nearest::{corrected, did_you_mean, some_of};
 use super::super::types::{PlaceKind, Ty, Want, WordKind};
 use super::Unit;
 use crate::primitives::{self, Primitive, Receiver};
@@ -208,11 +208,11 @@ impl Unit<'_, '_> {
                 true => "it takes no arguments".to_string(),
                 false => format!("its arguments are {}", some_of(names)),
             });
-            self.error(
+            let diagnostic =
                 Diagnostic::error(Code::UnknownArgument, format!("`{callee}` has no argument `{}`", label.text()))
                     .primary(label.span(), "unknown argument")
-                    .help(help),
-            );
+                    .help(help);
+            self.error(corrected(diagnostic, label.span(), label.text(), formals.iter().map(|formal| formal.name)));
         }
         at
     }

@@ -1,6 +1,6 @@
 //! `use`: schedules of the standard library.
 
-use super::super::nearest::{did_you_mean, some_of};
+use super::super::nearest::{corrected, did_you_mean, some_of};
 use super::{Names, Resolver, Unit};
 use slapo_syntax::ast::{AstNode, Use};
 use slapo_syntax::{Code, Diagnostic, Span, SyntaxToken, parse};
@@ -45,12 +45,11 @@ impl Unit<'_, '_> {
         self.names.excused.insert(name.to_string());
         let path: Vec<&str> = path.iter().map(|word| word.text()).collect();
         let known = module.callables.keys().map(String::as_str);
-        let help = did_you_mean(name, known.clone()).unwrap_or_else(|| format!("it has {}", some_of(known)));
-        self.error(
-            Diagnostic::error(Code::UnknownImport, format!("`{}` has no `{name}`", path.join(".")))
-                .primary(word.span(), "not there")
-                .help(help),
-        );
+        let help = did_you_mean(name, known.clone()).unwrap_or_else(|| format!("it has {}", some_of(known.clone())));
+        let diagnostic = Diagnostic::error(Code::UnknownImport, format!("`{}` has no `{name}`", path.join(".")))
+            .primary(word.span(), "not there")
+            .help(help);
+        self.error(corrected(diagnostic, word.span(), name, known));
     }
 
     /// The library module that a path names.
@@ -73,8 +72,9 @@ impl Unit<'_, '_> {
 fn unknown_module(diagnostic: Diagnostic, at: Span, name: &str) -> Diagnostic {
     let modules = slapo_stdlib::names();
     let help = did_you_mean(name, modules.clone());
-    let help = help.unwrap_or_else(|| format!("modules are {}, as in `use std.memory.{{…}}`", some_of(modules)));
-    diagnostic.primary(at, "unknown module").help(help)
+    let help =
+        help.unwrap_or_else(|| format!("modules are {}, as in `use std.memory.{{…}}`", some_of(modules.clone())));
+    corrected(diagnostic.primary(at, "unknown module").help(help), at, name, modules)
 }
 
 impl Resolver<'_> {

@@ -18,6 +18,7 @@ mod types;
 mod unused;
 
 use super::hir::{GlobalId, Hir, LocalId, ScheduleId};
+use super::nearest::corrected;
 use super::report::Report;
 use super::types::{Structure, Ty};
 use slapo_syntax::ast::{AstNode, Item};
@@ -91,6 +92,8 @@ struct Unit<'a, 'f> {
     /// The file that is checked, which may have `main`, `mesh` and `input`; not the library.
     is_user: bool,
     names: Names,
+    /// Where an import may be added.
+    imports: Option<Span>,
     /// Visible names of the schedule at hand, outermost first.
     locals: Vec<Local>,
     /// Slots taken so far in its frame.
@@ -112,7 +115,11 @@ impl<'a, 'f> Unit<'a, 'f> {
         if !parse.is_ok() {
             names.excused = words_of_broken_text(parse);
         }
-        Unit { resolver, is_user, names, locals: Vec::new(), slots: 0, current: None }
+        // A comment above another item may be its documentation.
+        let first = parse.file().items().next();
+        let first = first.filter(|item| matches!(item, Item::Use(_) | Item::Model(_) | Item::Input(_) | Item::Mesh(_)));
+        let imports = first.map(|item| item.span().at_start());
+        Unit { resolver, is_user, names, imports, locals: Vec::new(), slots: 0, current: None }
     }
 
     fn error(&mut self, diagnostic: Diagnostic) {
@@ -153,6 +160,9 @@ impl Resolver<'_> {
         let diagnostic = Diagnostic::error(Code::NoEntry, "the schedule has no `schedule main`")
             .primary(place, here)
             .help("what is to be done starts there: `schedule main(m: Module) { … }`");
-        self.report.push(diagnostic);
+        self.report.push(match first {
+            Some(span) => corrected(diagnostic, span, self.files.slice(span), ["main"]),
+            None => diagnostic,
+        });
     }
 }

@@ -56,11 +56,7 @@ fn imports<'t>(item: Use<'t>, text: &str, unread: &dyn Fn(&SyntaxToken<'t>) -> b
     }
 }
 
-fn of_schedule<'t>(
-    schedule: Schedule<'t>,
-    unread: &dyn Fn(&SyntaxToken<'t>) -> bool,
-    found: &mut Vec<Diagnostic>,
-) {
+fn of_schedule<'t>(schedule: Schedule<'t>, unread: &dyn Fn(&SyntaxToken<'t>) -> bool, found: &mut Vec<Diagnostic>) {
     let Some(name) = schedule.name() else { return };
     // `main` takes the model, whatever it does with it.
     if name.text() == "main" {
