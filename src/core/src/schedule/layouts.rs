@@ -4,7 +4,7 @@
 //! [`layout_diagnostic`].
 
 use super::mend;
-use super::report::located;
+use super::report::{located, written};
 use super::select::selector;
 use super::{Checked, Step};
 use crate::compile::{Heads, LayoutFault, LayoutProblem, Place};
@@ -12,15 +12,12 @@ use crate::layout::{Layout, Sync};
 use crate::primitives::{divisors, joined};
 use crate::schedule::Place as Target;
 use slapo_model::{Model, ParameterId};
-use slapo_syntax::{Code, Diagnostic, FileId, Span};
+use slapo_syntax::{Code, Diagnostic, FileId};
 
 /// A fault of the layout check.
 pub fn layout_diagnostic(fault: &LayoutFault, model: &Model, checked: &Checked) -> Diagnostic {
-    let (axis, size) = match checked.effects.axes.get(fault.axis) {
-        Some(axis) => (axis.name.as_str(), axis.size),
-        None => ("", 1),
-    };
-    let told = Teller { fault, model, checked, axis, size };
+    let told = Teller::new(fault, model, checked);
+    let axis = told.axis;
     let diagnostic = told.placed(told.problem());
     match fault.legal.is_empty() {
         true => diagnostic,
@@ -36,7 +33,20 @@ struct Teller<'a> {
     size: i64,
 }
 
-impl Teller<'_> {
+/// The steps that a fault is about, the one to blame first.
+pub fn blamed<'a>(fault: &'a LayoutFault, model: &'a Model, checked: &'a Checked) -> Vec<&'a Step> {
+    Teller::new(fault, model, checked).steps()
+}
+
+impl<'a> Teller<'a> {
+    fn new(fault: &'a LayoutFault, model: &'a Model, checked: &'a Checked) -> Teller<'a> {
+        let (axis, size) = match checked.effects.axes.get(fault.axis) {
+            Some(axis) => (axis.name.as_str(), axis.size),
+            None => ("", 1),
+        };
+        Teller { fault, model, checked, axis, size }
+    }
+
     fn problem(&self) -> Diagnostic {
         match &self.fault.problem {
             LayoutProblem::Uneven { parameter, dim, size, groups, .. } => self.uneven(*parameter, *dim, *size, *groups),
@@ -234,7 +244,7 @@ impl Teller<'_> {
 
     /// The steps that have to do with it, the one to blame first: the step that is wrong itself, or the one that splits what
     /// a partial sum is made of.
-    fn steps(&self) -> Vec<&Step> {
+    fn steps(&self) -> Vec<&'a Step> {
         let own = match &self.fault.problem {
             LayoutProblem::Sync { step, .. }
             | LayoutProblem::SyncUneven { step, .. }
@@ -247,7 +257,7 @@ impl Teller<'_> {
             step.primitive.name == "shard" && owner == Some(origin.module.as_str()) && self.is_over(step)
         };
         let splitting = self.checked.steps.iter().find(splits);
-        let mut steps: Vec<&Step> = Vec::new();
+        let mut steps: Vec<&'a Step> = Vec::new();
         for step in own.or(splitting).into_iter().chain(self.fault.steps.iter().filter_map(|id| self.checked.step(*id)))
         {
             if steps.iter().all(|known| known.id != step.id) {
@@ -373,13 +383,4 @@ fn inside(at: &Place) -> String {
         "" => String::new(),
         path => format!(" in {direction}`{path}`"),
     }
-}
-
-/// Where the user wrote what became a step.
-fn written(step: &Step, user: FileId) -> Span {
-    if step.site.span.file == user {
-        return step.site.span;
-    }
-    let call = step.chain.frames().find(|frame| frame.site.span.file == user);
-    call.map_or(step.site.span, |frame| frame.site.span)
 }

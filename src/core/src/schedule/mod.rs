@@ -24,6 +24,7 @@ mod select;
 mod steps;
 mod types;
 mod value;
+mod wrong_axis;
 
 pub use builtins::{Function, Query, WORDS, Word};
 pub use faults::{bind_diagnostic, fault_diagnostic, fault_diagnostics, import_diagnostic};

@@ -8,6 +8,7 @@ mod heads;
 mod layouts;
 mod meshes;
 mod mistakes;
+mod one_mistake;
 mod pages;
 mod robust;
 mod steps;
