@@ -77,6 +77,7 @@ impl<'a> Teller<'a> {
 
     fn operator(&self, at: &Place, operator: &str, reason: &str, operands: &[(String, Layout)]) -> Diagnostic {
         let place = inside(at);
+        let (reason, operands) = in_words(reason, operands);
         let diagnostic = match &self.fault.origin {
             Some(origin) => {
                 let message = format!("{} is a partial sum over `{}`", arising(origin), self.axis);
@@ -374,6 +375,36 @@ fn arising(origin: &Place) -> String {
         false => format!("the output of {module}"),
         true => format!("the gradient of the input of {module}"),
     }
+}
+
+/// A reason and its operands by what they are in the model, where that tells them apart: the value from `transformer.wte`
+/// instead of `` `self` (from `transformer.wte`) ``.
+fn in_words(reason: &str, operands: &[(String, Layout)]) -> (String, Vec<(String, Layout)>) {
+    let words = |operand: &str| {
+        let (_, source) = operand.strip_suffix(')')?.split_once(" (")?;
+        Some(match source.strip_prefix("from ") {
+            Some(source) => match source.strip_prefix("the backward of ") {
+                Some(module) => format!("the gradient from {module}"),
+                None => format!("the value from {source}"),
+            },
+            None => source.to_owned(),
+        })
+    };
+    let all: Vec<Option<String>> = operands.iter().map(|(operand, _)| words(operand)).collect();
+    let mut reason = reason.to_owned();
+    let mut named = Vec::new();
+    for ((operand, layout), words) in operands.iter().zip(&all) {
+        let is_only = all.iter().filter(|other| *other == words).count() == 1;
+        match words.as_ref().filter(|_| is_only) {
+            Some(words) => {
+                let argument = operand.split_once(" (").map_or("", |(argument, _)| argument);
+                reason = reason.replace(argument, words);
+                named.push((words.clone(), *layout));
+            }
+            None => named.push((operand.clone(), *layout)),
+        }
+    }
+    (reason, named)
 }
 
 /// `` in `transformer.h.0` ``, or nothing for the model itself.
