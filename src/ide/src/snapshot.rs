@@ -1,7 +1,7 @@
 //! One text of a schedule, checked as `slapoc check` does.
 
 use slapo_core::compile::{Options, compile};
-use slapo_core::schedule::{self, Checked, ModelPath, Overrides};
+use slapo_core::schedule::{self, Checked, ModelPath, Modules, Overrides};
 use slapo_model::Model;
 use slapo_syntax::{Diagnostic, FileId, Parse, SourceMap, format, parse};
 use std::sync::Arc;
@@ -32,14 +32,20 @@ pub struct Found {
 }
 
 impl Snapshot {
-    /// Checks a text that messages call `name`. `find` looks for the model that the schedule names, if it names one.
-    pub fn new(name: &str, text: &str, find: impl FnOnce(Option<&ModelPath>) -> Found) -> Snapshot {
+    /// Checks a text that messages call `name`. `find` looks for the model that the schedule names, if it names one, and
+    /// `modules` reads the files beside it that it uses.
+    pub fn new(
+        name: &str,
+        text: &str,
+        find: impl FnOnce(Option<&ModelPath>) -> Found,
+        modules: impl FnOnce(&Parse) -> Modules,
+    ) -> Snapshot {
         let mut files = SourceMap::new();
         let file = files.add(name, text);
         let parse = parse(file, text);
         let found = find(schedule::head(&parse).model.as_ref());
         let model = found.current.as_deref();
-        let checked = schedule::check(&mut files, file, &parse, model, &Overrides::default());
+        let checked = schedule::check(&mut files, file, &parse, &modules(&parse), model, &Overrides::default());
         let mut diagnostics = checked.diagnostics.clone();
         diagnostics.extend(found.broken);
         if let (Some(model), Some(sizes), false) = (model, &checked.sizes, diagnostics.iter().any(Diagnostic::is_error))

@@ -107,6 +107,22 @@ pub struct Source {
     pub path: PathBuf,
     #[command(flatten)]
     pub binding: Binding,
+    #[command(flatten, next_help_heading = "Lints")]
+    pub levels: Levels,
+}
+
+/// What is said of schedules that may be so and probably are not meant so. A lint goes by its name or its code.
+#[derive(Clone, Debug, Default, Group)]
+pub struct Levels {
+    /// Say nothing of this: unused-import, S1101, … or `warnings` for all
+    #[arg(short = 'A', long, value_name = "LINT")]
+    pub allow: Vec<String>,
+    /// Warn of this, although it is off by default
+    #[arg(short = 'W', long, value_name = "LINT")]
+    pub warn: Vec<String>,
+    /// Let this be an error
+    #[arg(short = 'D', long, value_name = "LINT")]
+    pub deny: Vec<String>,
 }
 
 /// What a schedule is put on.
@@ -171,8 +187,16 @@ pub struct Check {
     /// Schedules, models, and folders, of which every schedule is checked; `-` for standard input
     #[arg(value_name = "PATH", default_value = ".")]
     pub paths: Vec<PathBuf>,
+    /// Make the fixes that are surely right, and check again
+    #[arg(long)]
+    pub fix: bool,
+    /// With --fix, write nothing: show what would change, as a unified diff
+    #[arg(long, requires = "fix")]
+    pub diff: bool,
     #[command(flatten)]
     pub binding: Binding,
+    #[command(flatten, next_help_heading = "Lints")]
+    pub levels: Levels,
 }
 
 #[derive(Debug, Group)]

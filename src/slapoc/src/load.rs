@@ -88,30 +88,36 @@ impl Ready {
 
 /// Reads and checks what `source` names. `until` leaves out statements behind that line.
 pub fn load(source: &Source, until: Option<u32>) -> Result<Loaded> {
-    let Source { path, binding } = source;
+    let Source { path, binding, .. } = source;
     if is_model(path) {
         return load_model_alone(source, path.display().to_string());
     }
     let (shown, text) = text(path, binding.stdin_filename.as_deref())?;
+    Ok(load_text(source, until, &shown, text))
+}
+
+/// Checks a text in the place of what `source` names; messages call it `shown`.
+pub fn load_text(source: &Source, until: Option<u32>, shown: &Path, text: String) -> Loaded {
+    let binding = &source.binding;
     let name = shown.display().to_string();
     let mut files = SourceMap::new();
     let file = files.add(name.clone(), text);
     let parse = slapo_syntax::parse(file, files.text(file));
-    let modules = modules(&shown, &parse);
+    let modules = modules(shown, &parse);
     let fingerprint = fingerprint(files.text(file), &modules, binding);
     let named = schedule::head(&parse).model;
     let (archive, broken) = match (&binding.model, named) {
         (Some(path), _) => split(self::archive(path, &path.display().to_string())),
-        (None, Some(named)) => split(archive_of_schedule(&shown, &named.path, named.span)),
+        (None, Some(named)) => split(archive_of_schedule(shown, &named.path, named.span)),
         (None, None) => (None, Vec::new()),
     };
     let model = archive.as_ref().map(|archive| &archive.model);
     let checked = schedule::check(&mut files, file, &parse, &modules, model, &overrides(binding, until));
-    Ok(Loaded { files, file, name, fingerprint, archive, broken, checked, has_default_sizes: false })
+    Loaded { files, file, name, fingerprint, archive, broken, checked, has_default_sizes: false }
 }
 
 /// Reads the files that a schedule uses, from its folder.
-fn modules(schedule: &Path, parse: &Parse) -> Modules {
+pub fn modules(schedule: &Path, parse: &Parse) -> Modules {
     let folder = schedule.parent().unwrap_or(Path::new(""));
     let own = schedule.file_stem().and_then(|stem| stem.to_str());
     Modules::gather(own, parse, |path| {
@@ -200,7 +206,7 @@ fn split(archive: std::result::Result<Archive, Vec<Diagnostic>>) -> (Option<Arch
 }
 
 /// By its name, or by its first bytes where the name says nothing.
-fn is_model(path: &Path) -> bool {
+pub fn is_model(path: &Path) -> bool {
     if let Some(extension) = path.extension() {
         return extension.eq_ignore_ascii_case("pt2");
     }

@@ -2,6 +2,7 @@
 
 use crate::args::{self, Compile, FloatType, Source};
 use crate::failure::{Exit, Failure, Result};
+use crate::levels::Levels;
 use crate::load::{self, Loaded, Ready};
 use crate::output::Output;
 use slapo_core::compile::{Compiled, Effects, Options, compile};
@@ -20,40 +21,78 @@ pub enum Prepared {
     Compiled(Box<Ready>, Box<Compiled>),
 }
 
+/// What was found, and everything that is to be said about it.
+pub struct Examined {
+    pub diagnostics: Vec<Diagnostic>,
+    found: Found,
+}
+
+enum Found {
+    Stopped(Box<Loaded>, Exit),
+    WithoutModel(Box<Loaded>),
+    Compiled(Box<Ready>, Box<Compiled>),
+}
+
+impl Examined {
+    pub fn loaded(&self) -> &Loaded {
+        match &self.found {
+            Found::Stopped(loaded, _) | Found::WithoutModel(loaded) => loaded,
+            Found::Compiled(ready, _) => &ready.loaded,
+        }
+    }
+
+    pub fn is_wrong(&self) -> bool {
+        matches!(self.found, Found::Stopped(..))
+    }
+
+    /// Shows the diagnostics.
+    pub fn show(self, out: &Output) -> Result<Prepared> {
+        out.diagnostics(&self.loaded().files, &self.diagnostics)?;
+        Ok(match self.found {
+            Found::Stopped(_, exit) => Prepared::Stopped(exit),
+            Found::WithoutModel(loaded) => Prepared::WithoutModel(loaded),
+            Found::Compiled(ready, compiled) => Prepared::Compiled(ready, compiled),
+        })
+    }
+}
+
 pub fn prepare(
     source: &Source,
     until: Option<u32>,
     options: impl Fn(&Loaded) -> Options,
     out: &Output,
 ) -> Result<Prepared> {
-    let loaded = load::load(source, until)?;
+    let levels = Levels::new(&source.levels)?;
+    examine(load::load(source, until)?, &levels, until, options).show(out)
+}
+
+/// Compiles what was loaded, and collects what there is to say. `until` is what it was loaded with.
+pub fn examine(loaded: Loaded, levels: &Levels, until: Option<u32>, options: impl Fn(&Loaded) -> Options) -> Examined {
     let named = |diagnostic| load::with_file(diagnostic, &loaded.name);
     let mut diagnostics: Vec<Diagnostic> = loaded.checked.diagnostics.iter().cloned().map(named).collect();
     diagnostics.extend(loaded.broken.iter().cloned());
     let model_is_broken = !loaded.broken.is_empty();
-    if model_is_broken || !loaded.checked.is_ok() {
-        out.diagnostics(&loaded.files, &diagnostics)?;
-        return Ok(Prepared::Stopped(if model_is_broken { Exit::NotDone } else { Exit::Findings }));
+    // Names that only left out statements read are not unused.
+    if !model_is_broken && until.is_none() {
+        diagnostics.extend(loaded.checked.lints.iter().cloned());
+    }
+    let mut diagnostics = levels.applied(diagnostics);
+    if model_is_broken || diagnostics.iter().any(Diagnostic::is_error) {
+        let exit = if model_is_broken { Exit::NotDone } else { Exit::Findings };
+        return Examined { diagnostics, found: Found::Stopped(Box::new(loaded), exit) };
     }
     let options = options(&loaded);
     let ready = match Ready::new(loaded) {
         Ok(ready) => ready,
-        Err(loaded) => {
-            out.diagnostics(&loaded.files, &diagnostics)?;
-            return Ok(Prepared::WithoutModel(loaded));
-        }
+        Err(loaded) => return Examined { diagnostics, found: Found::WithoutModel(loaded) },
     };
     match compile_with(&ready, &ready.loaded.checked.effects, &options) {
-        Ok(compiled) => {
-            out.diagnostics(&ready.loaded.files, &diagnostics)?;
-            Ok(Prepared::Compiled(Box::new(ready), Box::new(compiled)))
-        }
+        Ok(compiled) => Examined { diagnostics, found: Found::Compiled(Box::new(ready), Box::new(compiled)) },
         Err(faults) => {
-            let Ready { loaded, archive, .. } = &ready;
+            let Ready { loaded, archive, .. } = ready;
             let faults = schedule::fault_diagnostics(&faults, &archive.model, &loaded.checked);
             diagnostics.extend(faults.into_iter().map(|fault| load::with_file(fault, &loaded.name)));
-            out.diagnostics(&loaded.files, &diagnostics)?;
-            Ok(Prepared::Stopped(Exit::Findings))
+            Examined { diagnostics, found: Found::Stopped(Box::new(loaded), Exit::Findings) }
         }
     }
 }

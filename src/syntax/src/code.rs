@@ -4,7 +4,8 @@
 //! example that gives exactly this code and a repaired one. Examples are schedules, or commands where the mistake is not
 //! in a schedule. Families: S00 syntax, S01 names, S02 paths and patterns
 //! against the model, S03 arguments and types, S04 preconditions, S05 conflicts and order, S06 mesh and layouts,
-//! S07 pipeline, S08 memory and cost, S09 worker, S10 model and data files. Codes are never reused.
+//! S07 pipeline, S08 memory and cost, S09 worker, S10 model and data files, S11 lints.
+//! Codes are never reused.
 
 macro_rules! codes {
     ($($name:ident = $id:literal, $title:literal;)*) => {
@@ -176,6 +177,16 @@ codes! {
     UnreadableData = "S1012", "data that cannot be read";
     UnwritableFile = "S1013", "a file that cannot be written";
     NoModel = "S1014", "a schedule that names no model";
+
+    // S11: lints; each has a name in `lint.rs`
+    UnusedImport = "S1101", "an import that is not used";
+    UnusedLet = "S1102", "a `let` or `knob` that is not used";
+    UnusedParameter = "S1103", "a parameter that is not used";
+    UnusedSchedule = "S1104", "a schedule that nothing calls";
+    IdleAxis = "S1105", "an axis whose ranks all do the same";
+    IdleCheckpoint = "S1106", "a checkpoint of what has no backward";
+    SeparateSyncs = "S1107", "syncs that could be one";
+    WholeParameters = "S1108", "parameters that are whole on every rank of an axis";
 }
 
 impl Code {

@@ -2,19 +2,46 @@
 
 use super::layouts::layout_diagnostic;
 use super::report::{Report, located};
+use super::wrong_axis::{WrongAxis, wrong_axis};
 use super::{Checked, Step};
 use crate::compile::{Denial, Fault};
 use crate::layout::{Layout, Refusal};
 use crate::passes::conversions::Conversion;
 use crate::primitives::{Problem, indivisible as indivisible_batch};
 use slapo_model::{BindError, ImportError, Model, Node, Site};
-use slapo_syntax::{Code, Diagnostic, FileId};
+use slapo_syntax::{Code, Diagnostic, FileId, Label};
 
 /// The faults of [`crate::compile::compile`]; what one statement does again and again is said once.
 pub fn fault_diagnostics(faults: &[Fault], model: &Model, checked: &Checked) -> Vec<Diagnostic> {
     let mut report = Report::default();
-    faults.iter().for_each(|fault| report.push(fault_diagnostic(fault, model, checked)));
+    let wrong = wrong_axis(faults, model, checked);
+    for fault in faults {
+        let diagnostic = fault_diagnostic(fault, model, checked);
+        match (&wrong, fault) {
+            // The other axis only lacks what is asked of this one.
+            (Some(wrong), Fault::Layout(fault)) if fault.axis == wrong.right => {}
+            (Some(wrong), _) => report.push(over_another(diagnostic, wrong, checked)),
+            (None, _) => report.push(diagnostic),
+        }
+    }
     report.finish(checked.entry.map_or(FileId(0), |span| span.file), &[])
+}
+
+/// At the statement that is over the wrong axis.
+fn over_another(mut diagnostic: Diagnostic, wrong: &WrongAxis, checked: &Checked) -> Diagnostic {
+    let name = |axis: usize| checked.effects.axes.get(axis).map_or("", |axis| axis.name.as_str());
+    let known = diagnostic.secondary.iter().position(|label| label.span == wrong.statement);
+    let statement = match (&diagnostic.primary, known) {
+        (Some(primary), _) if primary.span == wrong.statement => None,
+        (_, Some(at)) => Some(diagnostic.secondary.remove(at)),
+        _ => Some(Label { span: wrong.statement, text: format!("is over `{}`", name(wrong.axis)) }),
+    };
+    if let Some(statement) = statement {
+        diagnostic.secondary.extend(diagnostic.primary.replace(statement));
+    }
+    diagnostic.helps = vec![format!("everything fits with `over: {}` here", name(wrong.right))];
+    diagnostic.fixes.clear();
+    diagnostic
 }
 
 /// A fault of [`crate::compile::compile`], at the statement that asked for what cannot be done.

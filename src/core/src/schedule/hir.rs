@@ -35,6 +35,8 @@ pub struct Hir {
     pub seq: Option<Entry>,
     /// The `input` item.
     pub input: Option<Span>,
+    /// It has a size that does not exist, which was reported: the one that is missing.
+    pub has_unknown_size: bool,
     /// The schedule to start with: `main`, or what the command line names.
     pub entry: Option<ScheduleId>,
 }

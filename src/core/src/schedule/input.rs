@@ -116,7 +116,7 @@ fn missing(expander: &mut Expander, name: &str, legal: &LegalSizes) {
     let diagnostic = Diagnostic::error(Code::MissingSize, message)
         .help(format!("write `{example}`, or give `--{name}`; legal {name}: {range}"));
     let hir = expander.hir;
-    if hir.entry.is_none() || hir.input.is_none() && expander.is_broken {
+    if hir.entry.is_none() || hir.has_unknown_size || hir.input.is_none() && expander.is_broken {
         return;
     }
     let main = hir.entry.map(|id| hir.schedule(id).name_span);

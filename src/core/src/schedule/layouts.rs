@@ -3,7 +3,8 @@
 //! A partial sum is told by where it arose: that is where a sync is missing, wherever it was noticed. Read
 //! [`layout_diagnostic`].
 
-use super::report::located;
+use super::mend;
+use super::report::{located, written};
 use super::select::selector;
 use super::{Checked, Step};
 use crate::compile::{Heads, LayoutFault, LayoutProblem, Place};
@@ -11,15 +12,12 @@ use crate::layout::{Layout, Sync};
 use crate::primitives::{divisors, joined};
 use crate::schedule::Place as Target;
 use slapo_model::{Model, ParameterId};
-use slapo_syntax::{Code, Diagnostic, FileId, Span};
+use slapo_syntax::{Code, Diagnostic, FileId};
 
 /// A fault of the layout check.
 pub fn layout_diagnostic(fault: &LayoutFault, model: &Model, checked: &Checked) -> Diagnostic {
-    let (axis, size) = match checked.effects.axes.get(fault.axis) {
-        Some(axis) => (axis.name.as_str(), axis.size),
-        None => ("", 1),
-    };
-    let told = Teller { fault, model, checked, axis, size };
+    let told = Teller::new(fault, model, checked);
+    let axis = told.axis;
     let diagnostic = told.placed(told.problem());
     match fault.legal.is_empty() {
         true => diagnostic,
@@ -35,7 +33,20 @@ struct Teller<'a> {
     size: i64,
 }
 
-impl Teller<'_> {
+/// The steps that a fault is about, the one to blame first.
+pub fn blamed<'a>(fault: &'a LayoutFault, model: &'a Model, checked: &'a Checked) -> Vec<&'a Step> {
+    Teller::new(fault, model, checked).steps()
+}
+
+impl<'a> Teller<'a> {
+    fn new(fault: &'a LayoutFault, model: &'a Model, checked: &'a Checked) -> Teller<'a> {
+        let (axis, size) = match checked.effects.axes.get(fault.axis) {
+            Some(axis) => (axis.name.as_str(), axis.size),
+            None => ("", 1),
+        };
+        Teller { fault, model, checked, axis, size }
+    }
+
     fn problem(&self) -> Diagnostic {
         match &self.fault.problem {
             LayoutProblem::Uneven { parameter, dim, size, groups, .. } => self.uneven(*parameter, *dim, *size, *groups),
@@ -66,11 +77,12 @@ impl Teller<'_> {
 
     fn operator(&self, at: &Place, operator: &str, reason: &str, operands: &[(String, Layout)]) -> Diagnostic {
         let place = inside(at);
+        let (reason, operands) = in_words(reason, operands);
         let diagnostic = match &self.fault.origin {
             Some(origin) => {
                 let message = format!("{} is a partial sum over `{}`", arising(origin), self.axis);
                 let note = format!("`{operator}`{place} reads it: {reason}");
-                let diagnostic = Diagnostic::error(Code::PartialSum, message).note(note).help(self.reduction(origin));
+                let diagnostic = self.reduced(Diagnostic::error(Code::PartialSum, message).note(note), origin);
                 self.excerpt(diagnostic, origin, "the partial sum arises here")
             }
             None => {
@@ -178,7 +190,7 @@ impl Teller<'_> {
         let diagnostic = Diagnostic::error(Code::PartialLoss, message).note("every rank must have the whole loss");
         match &self.fault.origin {
             Some(origin) if !origin.module.is_empty() => {
-                self.excerpt(diagnostic.help(self.reduction(origin)), origin, "the partial sum arises here")
+                self.excerpt(self.reduced(diagnostic, origin), origin, "the partial sum arises here")
             }
             _ => diagnostic.help(format!("where the batch is split: `m.data_parallel(over: {})`", self.axis)),
         }
@@ -189,28 +201,28 @@ impl Teller<'_> {
         let message =
             format!("the gradient of `{path}` is {}, but the parameter is {}", self.held(found), self.held(wanted));
         let diagnostic = Diagnostic::error(Code::GradientLayout, message);
-        let selector = selector(self.model, path);
         let owner = path.rsplit_once('.').map_or("", |(owner, _)| owner);
         match (found, wanted, &self.fault.origin) {
             (Layout::Partial, _, Some(origin)) if !origin.encloses(owner) => {
-                self.excerpt(diagnostic.help(self.reduction(origin)), origin, "the partial sum arises here")
+                self.excerpt(self.reduced(diagnostic, origin), origin, "the partial sum arises here")
             }
             (Layout::Partial, Layout::Split { dim, groups }, _) => {
                 let sync = Sync::ReduceScatter { dim, groups };
-                diagnostic.help(format!("reduce it: `{selector}.grad().sync({sync}, over: {})`", self.axis))
+                self.mended(diagnostic, "reduce it", path, &format!(".grad().sync({sync}, over: {})", self.axis))
             }
             (Layout::Partial, ..) => {
-                diagnostic.help(format!("reduce it: `{selector}.grad().sync(all_reduce, over: {})`", self.axis))
+                self.mended(diagnostic, "reduce it", path, &format!(".grad().sync(all_reduce, over: {})", self.axis))
             }
             (Layout::Split { dim, groups }, Layout::Replicated, _) => {
                 let groups = if groups == 1 { String::new() } else { format!(", groups: {groups}") };
                 let dim = self.role(parameter, dim);
-                diagnostic.help(format!("split it alike: `{selector}.shard({dim}, over: {}{groups})`", self.axis))
+                let shard = format!(".shard({dim}, over: {}{groups})", self.axis);
+                self.mended(diagnostic, "split it alike", path, &shard)
             }
             (Layout::Sections { dim, sections }, Layout::Replicated, _) => {
                 let dim = self.role(parameter, dim);
-                let shard = format!("{selector}.shard({dim}, over: {}, groups: {sections:?})", self.axis);
-                diagnostic.help(format!("split it alike: `{shard}`"))
+                let shard = format!(".shard({dim}, over: {}, groups: {sections:?})", self.axis);
+                self.mended(diagnostic, "split it alike", path, &shard)
             }
             _ => diagnostic.help("hold the parameter as what it is computed with"),
         }
@@ -233,7 +245,7 @@ impl Teller<'_> {
 
     /// The steps that have to do with it, the one to blame first: the step that is wrong itself, or the one that splits what
     /// a partial sum is made of.
-    fn steps(&self) -> Vec<&Step> {
+    fn steps(&self) -> Vec<&'a Step> {
         let own = match &self.fault.problem {
             LayoutProblem::Sync { step, .. }
             | LayoutProblem::SyncUneven { step, .. }
@@ -246,7 +258,7 @@ impl Teller<'_> {
             step.primitive.name == "shard" && owner == Some(origin.module.as_str()) && self.is_over(step)
         };
         let splitting = self.checked.steps.iter().find(splits);
-        let mut steps: Vec<&Step> = Vec::new();
+        let mut steps: Vec<&'a Step> = Vec::new();
         for step in own.or(splitting).into_iter().chain(self.fault.steps.iter().filter_map(|id| self.checked.step(*id)))
         {
             if steps.iter().all(|known| known.id != step.id) {
@@ -316,11 +328,22 @@ impl Teller<'_> {
 
     // ---- words
 
-    /// The sync that is missing where a partial sum arose.
-    fn reduction(&self, origin: &Place) -> String {
+    /// Says which sync is missing where a partial sum arose.
+    fn reduced(&self, diagnostic: Diagnostic, origin: &Place) -> Diagnostic {
         let point = if origin.is_backward { "input().grad()" } else { "output()" };
-        let module = selector(self.model, &origin.module);
-        format!("reduce it where it arises: `{module}.{point}.sync(all_reduce, over: {})`", self.axis)
+        let tail = format!(".{point}.sync(all_reduce, over: {})", self.axis);
+        self.mended(diagnostic, "reduce it where it arises", &origin.module, &tail)
+    }
+
+    /// Says which statement is missing, and writes it behind the one to blame.
+    fn mended(&self, diagnostic: Diagnostic, what: &str, path: &str, tail: &str) -> Diagnostic {
+        let diagnostic = diagnostic.help(format!("{what}: `{}{tail}`", selector(self.model, path)));
+        let user = self.checked.entry.map_or(FileId(0), |span| span.file);
+        let blamed = self.steps().first().copied();
+        match blamed.and_then(|step| mend::behind(step, path, tail, self.model, self.checked, user)) {
+            Some(fix) => diagnostic.fix(fix),
+            None => diagnostic,
+        }
     }
 
     fn held(&self, layout: Layout) -> String {
@@ -354,6 +377,36 @@ fn arising(origin: &Place) -> String {
     }
 }
 
+/// A reason and its operands by what they are in the model, where that tells them apart: the value from `transformer.wte`
+/// instead of `` `self` (from `transformer.wte`) ``.
+fn in_words(reason: &str, operands: &[(String, Layout)]) -> (String, Vec<(String, Layout)>) {
+    let words = |operand: &str| {
+        let (_, source) = operand.strip_suffix(')')?.split_once(" (")?;
+        Some(match source.strip_prefix("from ") {
+            Some(source) => match source.strip_prefix("the backward of ") {
+                Some(module) => format!("the gradient from {module}"),
+                None => format!("the value from {source}"),
+            },
+            None => source.to_owned(),
+        })
+    };
+    let all: Vec<Option<String>> = operands.iter().map(|(operand, _)| words(operand)).collect();
+    let mut reason = reason.to_owned();
+    let mut named = Vec::new();
+    for ((operand, layout), words) in operands.iter().zip(&all) {
+        let is_only = all.iter().filter(|other| *other == words).count() == 1;
+        match words.as_ref().filter(|_| is_only) {
+            Some(words) => {
+                let argument = operand.split_once(" (").map_or("", |(argument, _)| argument);
+                reason = reason.replace(argument, words);
+                named.push((words.clone(), *layout));
+            }
+            None => named.push((operand.clone(), *layout)),
+        }
+    }
+    (reason, named)
+}
+
 /// `` in `transformer.h.0` ``, or nothing for the model itself.
 fn inside(at: &Place) -> String {
     let direction = if at.is_backward { "the backward of " } else { "" };
@@ -361,13 +414,4 @@ fn inside(at: &Place) -> String {
         "" => String::new(),
         path => format!(" in {direction}`{path}`"),
     }
-}
-
-/// Where the user wrote what became a step.
-fn written(step: &Step, user: FileId) -> Span {
-    if step.site.span.file == user {
-        return step.site.span;
-    }
-    let call = step.chain.frames().find(|frame| frame.site.span.file == user);
-    call.map_or(step.site.span, |frame| frame.site.span)
 }

@@ -10,6 +10,8 @@ mod faults;
 mod hir;
 mod input;
 mod layouts;
+mod lints;
+mod mend;
 mod mesh;
 mod modules;
 mod nearest;
@@ -23,6 +25,7 @@ mod select;
 mod steps;
 mod types;
 mod value;
+mod wrong_axis;
 
 pub use builtins::{Function, Query, WORDS, Word};
 pub use faults::{bind_diagnostic, fault_diagnostic, fault_diagnostics, import_diagnostic};
@@ -83,6 +86,9 @@ pub struct Checked {
     /// Everything there is to say, the parser's part included, in the order of the schedule's lines. The schedule may be
     /// used only if none [is an error](Diagnostic::is_error).
     pub diagnostics: Vec<Diagnostic>,
+    /// What is allowed and probably not meant: warnings, those that are off by default included. Empty where there are
+    /// errors.
+    pub lints: Vec<Diagnostic>,
     /// What the schedule does, one primitive on one target each, in order. Empty without a model.
     pub steps: Vec<Step>,
     /// What was tried and is not applicable.
@@ -98,6 +104,8 @@ pub struct Checked {
     pub untouched: Vec<ParameterId>,
     /// The name of the schedule that it starts with.
     pub entry: Option<Span>,
+    /// What `main` calls the model.
+    pub root: Option<String>,
     /// The `input` item.
     pub input: Option<Span>,
 }
@@ -165,7 +173,7 @@ fn checked(
     model: Option<&Model>,
     overrides: &Overrides,
 ) -> Checked {
-    let resolve::Resolved { hir, report } = resolve::resolve(files, parse, modules, model.is_some(), overrides);
+    let resolve::Resolved { hir, report, unused } = resolve::resolve(files, parse, modules, model.is_some(), overrides);
     let mut expander = Expander::new(files, file, &hir, model, overrides, report);
     expander.is_broken = !parse.is_ok();
     mesh::mesh(&mut expander);
@@ -183,6 +191,7 @@ fn checked(
         knobs,
         sizes,
         entry: hir.entry.map(|id| hir.schedule(id).name_span),
+        root: hir.entry.and_then(|id| hir.schedule(id).params.first()).map(|model| model.name.clone()),
         input: hir.input,
         ..Checked::default()
     };
@@ -191,6 +200,9 @@ fn checked(
         checked.untouched = all.filter(|id| !state.touched.contains(id)).collect();
         checked.steps = state.steps;
         checked.effects = state.effects;
+    }
+    if checked.is_ok() {
+        checked.lints = lints::lints(unused, &checked, model, file);
     }
     checked
 }

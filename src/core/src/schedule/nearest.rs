@@ -1,5 +1,7 @@
 //! "Did you mean": the names closest to a misspelt one.
 
+use slapo_syntax::{Diagnostic, Fix, Span};
+
 /// At most three names close to `wanted`, closest first; none where nothing is close.
 pub fn nearest<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     const SHOWN: usize = 3;
@@ -26,6 +28,26 @@ pub fn nearest<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>) -> Ve
     close.sort();
     let best = close.first().map_or(0, |(distance, _)| *distance);
     close.into_iter().filter(|(distance, _)| *distance <= best + 1).take(SHOWN).map(|(_, name)| name).collect()
+}
+
+/// Writes the one name that is close in the place of a misspelt one, which is the text at `span`.
+pub fn corrected<'a>(
+    diagnostic: Diagnostic,
+    span: Span,
+    wanted: &str,
+    known: impl IntoIterator<Item = &'a str>,
+) -> Diagnostic {
+    let is_word = |name: &str| {
+        name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    };
+    match nearest(wanted, known).as_slice() {
+        // In quotes, the text is longer than the name.
+        [one] if is_word(one) && span.len() as usize == wanted.len() => {
+            diagnostic.fix(Fix::safe(format!("write `{one}`")).replace(span, *one))
+        }
+        _ => diagnostic,
+    }
 }
 
 /// ``did you mean `a`, `b` or `c`?``

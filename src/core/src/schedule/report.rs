@@ -1,6 +1,6 @@
 //! Diagnostics on their way to the user: one mistake is said once, in the order of the schedule's lines.
 
-use super::steps::{Chain, FrameKind};
+use super::steps::{Chain, FrameKind, Step};
 use slapo_syntax::{Code, Diagnostic, FileId, Label, Span};
 use std::collections::BTreeMap;
 
@@ -15,9 +15,11 @@ pub struct Report {
 }
 
 impl Report {
-    /// Adds a diagnostic. The same code at the same places, as in every turn of a loop, is one mistake.
+    /// Adds a diagnostic. The same code at the same places, as in every turn of a loop, is one mistake; so is a statement
+    /// that repeats another one, however many steps it is.
     pub fn push(&mut self, diagnostic: Diagnostic) {
-        let labels = diagnostic.primary.iter().chain(&diagnostic.secondary);
+        let causes = if diagnostic.code == Code::Repeated { &[][..] } else { &diagnostic.secondary };
+        let labels = diagnostic.primary.iter().chain(causes);
         let key = (diagnostic.code, labels.map(|label| label.span).collect());
         match self.seen.get_mut(&key) {
             Some((_, again)) => *again += 1,
@@ -79,4 +81,13 @@ pub fn located(mut diagnostic: Diagnostic, chain: &Chain, user: FileId) -> Diagn
     }
     diagnostic.notes.extend(turns.into_iter().take(MOST_FRAMES));
     diagnostic
+}
+
+/// Where the user wrote what became a step.
+pub fn written(step: &Step, user: FileId) -> Span {
+    if step.site.span.file == user {
+        return step.site.span;
+    }
+    let call = step.chain.frames().find(|frame| frame.site.span.file == user);
+    call.map_or(step.site.span, |frame| frame.site.span)
 }

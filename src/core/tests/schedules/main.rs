@@ -3,10 +3,12 @@
 mod cases;
 mod expansion;
 mod faults;
+mod fixes;
 mod heads;
 mod layouts;
 mod meshes;
 mod mistakes;
+mod one_mistake;
 mod pages;
 mod robust;
 mod steps;

@@ -3,7 +3,7 @@
 use slapo_core::compile::{Options, compile};
 use slapo_core::schedule::{Checked, Found, Modules, Overrides, check, fault_diagnostics, head, import_diagnostic};
 use slapo_model::Model;
-use slapo_syntax::{Diagnostic, FileId, Parse, Severity, SourceMap, parse};
+use slapo_syntax::{Code, Diagnostic, FileId, Lint, Parse, Severity, SourceMap, parse};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -112,6 +112,13 @@ impl Run {
         if let Err(faults) = compile(model, &sizes, &self.checked.effects, &Options::default()) {
             self.diagnostics.extend(fault_diagnostics(&faults, model, &self.checked));
         }
+        self
+    }
+
+    /// Adds the lints that are on, and the one that is asked for.
+    pub fn linted(mut self, asked: Option<Code>) -> Run {
+        let is_on = |code: Code| Lint::of(code).is_some_and(|lint| lint.is_on) || asked == Some(code);
+        self.diagnostics.extend(self.checked.lints.iter().filter(|lint| is_on(lint.code)).cloned());
         self
     }
 

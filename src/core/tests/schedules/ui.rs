@@ -1,7 +1,14 @@
 //! One small file per kind of mistake: what is said, and where. A line with a mistake is marked `#!` and has one error.
 
-use crate::support::{run, schedules};
+use crate::support::{Run, run, schedules};
+use slapo_syntax::Code;
 use std::collections::BTreeSet;
+
+/// A file of the ui tests as the command line checks it; lints are shown only in those that are about one.
+fn check(stem: &str, text: &str) -> Run {
+    let run = run(stem, text).compiled();
+    if stem.starts_with("S11") { run.linted(Code::parse(&stem[..5])) } else { run }
+}
 
 #[test]
 fn messages() {
@@ -11,7 +18,7 @@ fn messages() {
     settings.set_snapshot_path("../../../../tests/ui/snapshots");
     let mut failures = String::new();
     for (stem, text) in schedules("tests/ui") {
-        let run = run(&stem, &text).compiled();
+        let run = check(&stem, &text);
         settings.bind(|| insta::assert_snapshot!(stem.as_str(), run.rendered()));
         let marks = text.lines().enumerate().filter(|(_, line)| line.contains("#!"));
         let marked: Vec<u32> =
@@ -31,7 +38,7 @@ fn files_are_about_their_code() {
         let Some(code) = stem.get(..5).filter(|code| code.starts_with('S')) else { continue };
         let named: BTreeSet<&str> =
             text.lines().filter_map(|line| line.split_once("#! S")).map(|(_, rest)| &rest[..4]).collect();
-        let run = run(&stem, &text).compiled();
+        let run = check(&stem, &text);
         let others: Vec<&str> =
             run.codes().into_iter().filter(|found| *found != code && !named.contains(&found[1..])).collect();
         assert!(others.is_empty(), "{stem} gives {others:?}:\n{}", run.rendered());
@@ -43,7 +50,7 @@ fn files_are_about_their_code() {
 #[test]
 fn messages_have_the_house_style() {
     for (stem, text) in schedules("tests/ui") {
-        for diagnostic in &run(&stem, &text).compiled().diagnostics {
+        for diagnostic in &check(&stem, &text).diagnostics {
             let message = &diagnostic.message;
             assert!(!message.contains('\n') && !message.ends_with('.'), "{stem}: {message}");
             assert!(!message.starts_with(|c: char| c.is_uppercase()), "{stem}: {message}");

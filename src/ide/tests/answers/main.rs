@@ -5,6 +5,7 @@ mod hovering;
 mod marking;
 mod naming;
 
+use slapo_core::schedule::Modules;
 use slapo_ide::{Found, Snapshot};
 use slapo_model::{Model, import};
 use std::path::Path;
@@ -37,7 +38,7 @@ fn at(text: &str) -> (Snapshot, u32) {
 
 fn snapshot(text: &str) -> Snapshot {
     let current = text.contains("\nmodel ").then(model);
-    Snapshot::new("main.slapo", text, |_| Found { current, ..Found::default() })
+    Snapshot::new("main.slapo", text, |_| Found { current, ..Found::default() }, |_| Modules::default())
 }
 
 /// A schedule whose `main` has these statements.

@@ -1,5 +1,6 @@
-//! `slapoc check`: are these schedules right? Nothing is written, no worker is needed, no weights are read.
+//! `slapoc check`: are these schedules right? Nothing is written without `--fix`, no worker is needed, no weights are read.
 
+use super::fix::{Fixed, fixed};
 use crate::args::{Check, Source};
 use crate::failure::{Context, Exit, Failure, Result};
 use crate::load::{Loaded, is_stdin, reason};
@@ -23,8 +24,8 @@ pub fn run(args: &Check, out: &Output) -> Result<Exit> {
     let is_alone = schedules.len() == 1;
     let mut with_findings = 0;
     for path in &schedules {
-        let source = Source { path: path.clone(), binding: args.binding.clone() };
-        match one(&source, is_alone, out) {
+        let source = Source { path: path.clone(), binding: args.binding.clone(), levels: args.levels.clone() };
+        match one(&source, args, is_alone, out) {
             // Nobody listens.
             Err(failure) if failure.message.is_empty() => return Err(failure),
             Err(failure) => {
@@ -43,9 +44,20 @@ pub fn run(args: &Check, out: &Output) -> Result<Exit> {
 }
 
 /// Says that all is well only where the schedule `is_alone`.
-fn one(source: &Source, is_alone: bool, out: &Output) -> Result<Exit> {
+fn one(source: &Source, args: &Check, is_alone: bool, out: &Output) -> Result<Exit> {
     let options = |loaded: &Loaded| Options { schedule: loaded.fingerprint.clone(), ..Options::default() };
-    match prepare(source, None, options, out)? {
+    let prepared = match args.fix {
+        true => match fixed(source, args.diff, options, out)? {
+            // The file is as wrong as it was.
+            Fixed { examined, was_wrong: true } if args.diff => {
+                examined.show(out)?;
+                return Ok(Exit::Findings);
+            }
+            Fixed { examined, .. } => examined.show(out)?,
+        },
+        false => prepare(source, None, options, out)?,
+    };
+    match prepared {
         Prepared::Stopped(exit) => return Ok(exit),
         Prepared::WithoutModel(loaded) if is_alone => {
             out.note(&format!("{}: names and types are right; no model is named to check the rest on", loaded.name));

@@ -5,7 +5,7 @@ use crate::failure::{Exit, Failure, Result};
 use crate::output::Output;
 use serde::Serialize;
 use slapo_core::primitives::{self, Class, Primitive};
-use slapo_syntax::Code;
+use slapo_syntax::{Code, Lint};
 use std::fmt::Write;
 
 #[derive(Serialize)]
@@ -34,7 +34,7 @@ pub fn run(args: &Explain, out: &Output) -> Result<Exit> {
 }
 
 fn page(topic: &str) -> Option<Page> {
-    if let Some(code) = Code::parse(topic) {
+    if let Some(code) = Code::parse(topic).or_else(|| Lint::find(topic).map(|lint| lint.code)) {
         let text = ended(&for_people(code.page()));
         return Some(Page { topic: code.id().to_owned(), title: code.title().to_owned(), text });
     }

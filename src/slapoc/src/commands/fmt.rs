@@ -8,11 +8,9 @@ use crate::failure::{Context, Exit, Failure, Result};
 use crate::load::{is_stdin, reason, text};
 use crate::output::Output;
 use crate::render::counted;
+use crate::rewrite::{diff, replace};
 use serde::Serialize;
-use similar::TextDiff;
 use slapo_syntax::{Code, SourceMap, format, parse};
-use std::fs;
-use std::io::{self, Write};
 use std::path::Path;
 
 /// What was done about one schedule, as JSON.
@@ -115,24 +113,4 @@ fn one(path: &Path, args: &Fmt, out: &Output) -> Result<Found> {
         out.unformatted(&name)?;
     }
     Ok(if changed { Found::Otherwise } else { Found::Formatted })
-}
-
-fn diff(name: &str, before: &str, after: &str) -> String {
-    TextDiff::from_lines(before, after).unified_diff().header(name, name).to_string()
-}
-
-/// Puts a complete file into the place of the one that `path` leads to, with the same permissions.
-fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let target = fs::canonicalize(path)?;
-    let permissions = fs::metadata(&target)?.permissions();
-    if permissions.readonly() {
-        return Err(io::Error::other("it may only be read"));
-    }
-    let folder = target.parent().unwrap_or(Path::new("."));
-    let mut file = tempfile::Builder::new().prefix(".slapoc-fmt-").suffix(".tmp").tempfile_in(folder)?;
-    file.write_all(text.as_bytes())?;
-    file.as_file().set_permissions(permissions)?;
-    file.as_file().sync_all()?;
-    file.persist(&target)?;
-    Ok(())
 }

@@ -4,6 +4,7 @@ pub mod apply;
 pub mod check;
 pub mod doctor;
 pub mod explain;
+mod fix;
 pub mod fmt;
 pub mod inspect;
 pub mod shell;

@@ -4,10 +4,12 @@ use super::diagnostics::diagnostic;
 use super::library;
 use super::models::Models;
 use super::places::{self, Encoding};
+use crate::load::modules;
 use lsp_types::{
     DidChangeTextDocumentParams, DidOpenTextDocumentParams, PublishDiagnosticsParams, TextDocumentContentChangeEvent,
     Uri,
 };
+use slapo_core::schedule::ModelPath;
 use slapo_ide::{Found, Snapshot};
 use slapo_model::Model;
 use std::collections::BTreeMap;
@@ -106,10 +108,11 @@ impl Document {
 
     fn check(&mut self, models: &mut Models) {
         let name = self.path.display().to_string();
-        let snapshot = Snapshot::new(&name, &self.text, |model| match model {
+        let model = |named: Option<&ModelPath>| match named {
             Some(model) => models.find(&self.path, &model.path, model.span),
             None => Found { last: self.model.clone(), ..Found::default() },
-        });
+        };
+        let snapshot = Snapshot::new(&name, &self.text, model, |parse| modules(&self.path, parse));
         self.model = snapshot.model.clone().or(self.model.take());
         self.state = State::Checked(Box::new(snapshot));
     }

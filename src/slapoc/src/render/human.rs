@@ -130,7 +130,12 @@ fn suggestion(files: &SourceMap, fix: &Fix) -> String {
         Applicability::MaybeIncorrect => ", if that is what was meant",
     };
     let title = format!("{}{doubt}", fix.title);
-    let Some(span) = fix.edits.first().map(|edit| edit.span) else { return title };
+    let Some(first) = fix.edits.first() else { return title };
+    let span = first.span;
+    // Of a line that goes there is nothing to show.
+    if first.replacement.is_empty() && files.slice(span).contains('\n') {
+        return title;
+    }
     let at = files.line_column(span.file, span.start);
     let fixed = fix.apply(span.file, files.text(span.file));
     match fixed.lines().nth(at.line as usize - 1).unwrap_or("").trim() {

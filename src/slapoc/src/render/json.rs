@@ -5,7 +5,7 @@
 use super::{Style, human};
 use crate::failure::Failure;
 use serde::Serialize;
-use slapo_syntax::{Applicability, Code, Diagnostic, Fix, Label, ModelExcerpt, Severity, SourceMap, Span};
+use slapo_syntax::{Applicability, Code, Diagnostic, Fix, Label, Lint, ModelExcerpt, Severity, SourceMap, Span};
 
 #[derive(Serialize)]
 pub struct Record<'a> {
@@ -13,6 +13,9 @@ pub struct Record<'a> {
     /// Absent for mistakes in the command itself.
     code: Option<&'static str>,
     title: Option<&'static str>,
+    /// The name that `-A`, `-W` and `-D` take, of what they can change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lint: Option<&'static str>,
     message: &'a str,
     labels: Vec<LabelRecord<'a>>,
     model: Vec<ModelRecord<'a>>,
@@ -72,6 +75,7 @@ pub fn diagnostic<'a>(files: &'a SourceMap, diagnostic: &'a Diagnostic) -> Recor
         severity: super::word(diagnostic.severity),
         code: Some(diagnostic.code.id()),
         title: Some(diagnostic.code.title()),
+        lint: Lint::of(diagnostic.code).map(|lint| lint.name),
         message: &diagnostic.message,
         labels: primary.chain(diagnostic.secondary.iter().map(|l| label(l, false))).collect(),
         model: diagnostic.excerpt.iter().map(model).collect(),
@@ -87,6 +91,7 @@ pub fn failure(failure: &Failure) -> Record<'_> {
         severity: super::word(Severity::Error),
         code: failure.code.map(Code::id),
         title: failure.code.map(Code::title),
+        lint: None,
         message: &failure.message,
         labels: Vec::new(),
         model: failure.excerpt.iter().map(model).collect(),

@@ -2,7 +2,7 @@
 
 use super::super::hir::{Expr, ExprKind, PathName};
 use super::super::mesh::Axes;
-use super::super::nearest::{did_you_mean, some_of};
+use super::super::nearest::{corrected, did_you_mean, some_of};
 use super::super::select::Place;
 use super::super::types::Ty;
 use super::super::value::{Missing, Selection, Value};
@@ -136,7 +136,10 @@ impl Expander<'_> {
         let diagnostic = Diagnostic::error(Code::NoSuchName, format!("{} has no `{name}`", self.path(place)))
             .primary(span, "not there")
             .help(help);
-        self.fail(diagnostic)
+        self.fail(match is_list && in_children {
+            true => diagnostic,
+            false => corrected(diagnostic, span, name, known),
+        })
     }
 
     fn nowhere_below(&mut self, from: &[Place], name: &PathName) -> Stop {
@@ -145,7 +148,7 @@ impl Expander<'_> {
         let diagnostic = Diagnostic::error(Code::NoSuchName, format!("nothing here has a `{}`", name.name))
             .primary(name.span, "nowhere below");
         let help = did_you_mean(&name.name, all.iter().copied());
-        self.fail(help.into_iter().fold(diagnostic, Diagnostic::help))
+        self.fail(corrected(help.into_iter().fold(diagnostic, Diagnostic::help), name.span, &name.name, all))
     }
 
     // ---- [ ]

@@ -2,7 +2,7 @@
 
 use super::super::builtins::{Query, WORDS};
 use super::super::hir::Expr;
-use super::super::nearest::{did_you_mean, nearest, some_of};
+use super::super::nearest::{corrected, did_you_mean, nearest, some_of};
 use super::super::number::Number;
 use super::super::points::{NoPort, Point, Port, PortName};
 use super::super::select::{Identity, Place, dimension, dimensions};
@@ -97,11 +97,11 @@ impl Expander<'_> {
         if nearest(name, classes.iter().copied()).is_empty() {
             return Ok(());
         }
-        let help = did_you_mean(name, classes).unwrap_or_default();
+        let help = did_you_mean(name, classes.iter().copied()).unwrap_or_default();
         let diagnostic = Diagnostic::error(Code::NoSuchClass, format!("the model has no class `{name}`"))
             .primary(span, "unknown class")
             .help(help);
-        Err(self.fail(diagnostic))
+        Err(self.fail(corrected(diagnostic, span, name, classes)))
     }
 
     fn expect(&mut self, value: Value, from: Span, args: &[Expr], span: Span) -> Eval<Value> {

@@ -2,7 +2,7 @@
 
 use super::super::builtins::{self, Function, Query, WORDS};
 use super::super::hir::{Call, Callee, Expr, ExprKind, Param};
-use super::super::nearest::{did_you_mean, some_of};
+use super::super::nearest::{corrected, did_you_mean, some_of};
 use super::super::types::{PlaceKind, Ty, Want, WordKind};
 use super::Unit;
 use crate::primitives::{self, Primitive, Receiver};
@@ -56,13 +56,14 @@ impl Unit<'_, '_> {
 
     fn schedule_call(&mut self, call: ast::Call<'_>) -> Option<Call> {
         let name = call.name()?;
-        let Some((id, _)) = self.names.callables.get(name.text()).copied() else {
+        let Some((id, known)) = self.names.callables.get(name.text()).copied() else {
             for arg in call.args().into_iter().flat_map(ast::ArgList::args) {
                 self.expr(arg.value(), arg.span());
             }
             self.unknown_callable(name.text(), name.span());
             return None;
         };
+        self.resolver.read.insert(known);
         if self.resolver.hir.schedule(id).has_broken_head {
             for arg in call.args().into_iter().flat_map(ast::ArgList::args) {
                 self.expr(arg.value(), arg.span());
@@ -213,11 +214,11 @@ impl Unit<'_, '_> {
                 true => "it takes no arguments".to_string(),
                 false => format!("its arguments are {}", some_of(names)),
             });
-            self.error(
+            let diagnostic =
                 Diagnostic::error(Code::UnknownArgument, format!("`{callee}` has no argument `{}`", label.text()))
                     .primary(label.span(), "unknown argument")
-                    .help(help),
-            );
+                    .help(help);
+            self.error(corrected(diagnostic, label.span(), label.text(), formals.iter().map(|formal| formal.name)));
         }
         at
     }

@@ -2,7 +2,7 @@
 
 use super::super::builtins::{Function, WORDS, find_word};
 use super::super::hir::{Expr, ExprKind};
-use super::super::nearest::did_you_mean;
+use super::super::nearest::{corrected, did_you_mean};
 use super::super::number::Number;
 use super::super::types::{Ty, WordKind};
 use super::{Named, Unit};
@@ -64,10 +64,12 @@ impl Unit<'_, '_> {
     /// What a name stands for; `None` for one that nothing declares.
     pub(super) fn visible(&mut self, text: &str, span: Span) -> Option<Expr> {
         if let Some(local) = self.locals.iter().rfind(|local| local.name == text) {
+            self.resolver.read.insert(local.span);
             return Some(Expr { span, ty: local.ty.clone(), kind: ExprKind::Local(local.id) });
         }
         match self.names.values.get(text) {
-            Some((Named::Global(id), _)) => {
+            Some((Named::Global(id), declared)) => {
+                self.resolver.read.insert(*declared);
                 let ty = self.resolver.hir.global(*id).value.ty.clone();
                 return Some(Expr { span, ty, kind: ExprKind::Global(*id) });
             }
@@ -94,18 +96,17 @@ impl Unit<'_, '_> {
         let diagnostic =
             Diagnostic::error(Code::UnknownName, format!("there is no `{text}` here")).primary(span, "unknown name");
         let is_callable = self.names.callables.contains_key(text) || Function::find(text).is_some();
-        let help = match is_callable {
-            true => Some(format!("`{text}` is called with parentheses: `{text}(…)`")),
+        let locals = self.locals.iter().map(|local| local.name.as_str());
+        let known = locals.chain(self.names.values.keys().map(String::as_str));
+        let known: Vec<&str> = known.chain(WORDS.iter().map(|word| word.name)).collect();
+        let diagnostic = match is_callable {
+            true => diagnostic.help(format!("`{text}` is called with parentheses: `{text}(…)`")),
             false => {
-                let locals = self.locals.iter().map(|local| local.name.as_str());
-                let known = locals.chain(self.names.values.keys().map(String::as_str));
-                did_you_mean(text, known.chain(WORDS.iter().map(|word| word.name)))
+                let help = did_you_mean(text, known.iter().copied());
+                corrected(help.into_iter().fold(diagnostic, Diagnostic::help), span, text, known)
             }
         };
-        self.error(match help {
-            Some(help) => diagnostic.help(help),
-            None => diagnostic,
-        });
+        self.error(diagnostic);
     }
 
     // ---- literals and lists

@@ -2,11 +2,11 @@
 
 use super::super::builtins::{Function, find_word, shaped};
 use super::super::hir::{Expr, ExprKind};
-use super::super::nearest::{did_you_mean, some_of};
+use super::super::nearest::{corrected, did_you_mean, some_of};
 use super::super::types::{PlaceKind, Ty};
 use super::Unit;
 use slapo_syntax::ast::{self, AstNode};
-use slapo_syntax::{Code, Diagnostic, Span};
+use slapo_syntax::{Code, Diagnostic, Fix, Span};
 
 impl Unit<'_, '_> {
     pub(super) fn function(&mut self, call: ast::Call<'_>) -> Expr {
@@ -129,7 +129,14 @@ impl Unit<'_, '_> {
         let diagnostic = Diagnostic::error(Code::UnknownCallable, format!("there is no schedule or function `{name}`"))
             .primary(span, "unknown");
         let diagnostic = match library_module_of(name) {
-            Some(module) => diagnostic.help(format!("it is in the library: `use std.{module}.{name}`")),
+            Some(module) => {
+                let import = format!("use std.{module}.{name}");
+                let diagnostic = diagnostic.help(format!("it is in the library: `{import}`"));
+                match self.imports {
+                    Some(at) => diagnostic.fix(Fix::safe(format!("add `{import}`")).insert(at, format!("{import}\n"))),
+                    None => diagnostic,
+                }
+            }
             None if crate::primitives::find(name).is_some() => {
                 diagnostic.help(format!("`{name}` is asked of a part of the model: `m.{name}(…)`"))
             }
@@ -137,6 +144,7 @@ impl Unit<'_, '_> {
                 let mut known: Vec<&str> = self.names.callables.keys().map(String::as_str).collect();
                 Function::names().for_each(|name| known.push(name));
                 let help = did_you_mean(name, known.iter().copied());
+                let diagnostic = corrected(diagnostic, span, name, known.iter().copied());
                 diagnostic.help(help.unwrap_or_else(|| format!("known here are {}", some_of(&known))))
             }
         };

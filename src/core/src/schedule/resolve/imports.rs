@@ -1,7 +1,7 @@
 //! `use`: what the standard library and other files declare.
 
 use super::super::modules::{self, Found, LIBRARY};
-use super::super::nearest::{did_you_mean, nearest, some_of};
+use super::super::nearest::{corrected, did_you_mean, nearest, some_of};
 use super::functions::library_module_of;
 use super::{Named, Names, Resolver, Unit};
 use slapo_syntax::ast::{AstNode, Use};
@@ -78,13 +78,13 @@ impl Unit<'_, '_> {
         let known = module.own();
         let help = match module.imported.get(name) {
             Some(from) => format!("it takes it from `{from}`: `use {from}.{name}`"),
-            None => did_you_mean(name, known.clone()).unwrap_or_else(|| format!("it has {}", some_of(known))),
+            None => did_you_mean(name, known.clone()).unwrap_or_else(|| format!("it has {}", some_of(known.clone()))),
         };
-        self.error(
-            Diagnostic::error(Code::UnknownImport, format!("`{path}` has no `{name}`"))
-                .primary(word.span(), "not there")
-                .help(help),
-        );
+        let diagnostic = Diagnostic::error(Code::UnknownImport, format!("`{path}` has no `{name}`"))
+            .primary(word.span(), "not there")
+            .help(help);
+        let diagnostic = corrected(diagnostic, word.span(), name, known);
+        self.error(diagnostic);
     }
 
     /// The module that a path names.
@@ -107,14 +107,8 @@ impl Unit<'_, '_> {
             [_, _, below, ..] => (below.span(), below.text()),
             _ => (item.span(), LIBRARY),
         };
-        let modules = slapo_stdlib::names();
-        let help = did_you_mean(name, modules.clone());
-        let help = help.unwrap_or_else(|| format!("modules are {}, as in `use std.memory.{{…}}`", some_of(modules)));
-        self.error(
-            Diagnostic::error(Code::UnknownModule, format!("`{name}` is no module of the library"))
-                .primary(at, "unknown module")
-                .help(help),
-        );
+        let diagnostic = Diagnostic::error(Code::UnknownModule, format!("`{name}` is no module of the library"));
+        self.error(unknown_module(diagnostic, at, name));
         None
     }
 }
@@ -132,6 +126,14 @@ impl Names {
         let all = callables.chain(values).chain(types.filter(|name| !self.values.contains_key(*name)));
         all.filter(|name| !self.imported.contains_key(*name)).map(String::as_str)
     }
+}
+
+fn unknown_module(diagnostic: Diagnostic, at: Span, name: &str) -> Diagnostic {
+    let modules = slapo_stdlib::names();
+    let help = did_you_mean(name, modules.clone());
+    let help =
+        help.unwrap_or_else(|| format!("modules are {}, as in `use std.memory.{{…}}`", some_of(modules.clone())));
+    corrected(diagnostic.primary(at, "unknown module").help(help), at, name, modules)
 }
 
 impl Resolver<'_> {

@@ -4,7 +4,7 @@ use super::super::builtins::{Function, find_word};
 use super::super::hir::{
     AxisDecl, AxisSize, Block, Domain, Entry, Expr, Global, GlobalId, Hir, Knob, Schedule, ScheduleId,
 };
-use super::super::nearest::{did_you_mean, some_of};
+use super::super::nearest::{corrected, did_you_mean, some_of};
 use super::super::types::Ty;
 use super::{Named, Names, Unit};
 use slapo_syntax::ast::{self, AstNode, Item};
@@ -261,12 +261,12 @@ impl Unit<'_, '_> {
                 }
             };
             if !KNOWN.contains(&name.text()) {
+                self.resolver.hir.has_unknown_size = true;
                 let help = did_you_mean(name.text(), KNOWN).unwrap_or_else(|| format!("sizes are {}", some_of(KNOWN)));
-                self.error(
-                    Diagnostic::error(Code::UnknownSize, format!("`input` has no size `{}`", name.text()))
-                        .primary(name.span(), "unknown size")
-                        .help(help),
-                );
+                let diagnostic = Diagnostic::error(Code::UnknownSize, format!("`input` has no size `{}`", name.text()))
+                    .primary(name.span(), "unknown size")
+                    .help(help);
+                self.error(corrected(diagnostic, name.span(), name.text(), KNOWN));
             } else if let Some(first) = slot(&mut self.resolver.hir, name.text() == "batch") {
                 self.error(
                     Diagnostic::error(Code::RepeatedItem, format!("`{}` is given twice", name.text()))

@@ -17,13 +17,15 @@ mod settings;
 mod stmts;
 mod structures;
 mod types;
+mod unused;
 
 use super::Overrides;
 use super::hir::{GlobalId, Hir, LocalId, ScheduleId};
 use super::modules::Modules;
+use super::nearest::corrected;
 use super::report::Report;
 use super::types::{Structure, Ty, Want};
-use slapo_syntax::ast::Item;
+use slapo_syntax::ast::{AstNode, Item};
 use slapo_syntax::{Code, Diagnostic, Parse, SourceMap, Span, SyntaxKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -35,6 +37,8 @@ const MAIN: &str = "main";
 pub struct Resolved {
     pub hir: Hir,
     pub report: Report,
+    /// Names that nothing reads.
+    pub unused: Vec<Diagnostic>,
 }
 
 /// Resolves a schedule and the modules it uses. Without a model, a file of declarations alone is right as it is.
@@ -54,6 +58,7 @@ pub fn resolve(
         modules: BTreeMap::new(),
         open: Vec::new(),
         calls: Vec::new(),
+        read: BTreeSet::new(),
     };
     let names = Unit::new(&mut resolver, parse, None).items(parse);
     resolver.settings(&names, overrides);
@@ -61,7 +66,8 @@ pub fn resolve(
         resolver.find_entry(&names, parse);
     }
     recursion::refuse(&mut resolver.hir, &resolver.calls, &mut resolver.report);
-    Resolved { hir: resolver.hir, report: resolver.report }
+    let unused = unused::unused(parse, resolver.files.text(parse.tree.file()), &resolver.read);
+    Resolved { hir: resolver.hir, report: resolver.report, unused }
 }
 
 /// What all files of a run share.
@@ -78,6 +84,8 @@ struct Resolver<'f> {
     open: Vec<imports::Open>,
     /// Who calls whom, and where.
     calls: Vec<(ScheduleId, ScheduleId, Span)>,
+    /// Names where they are declared or imported, of those that something reads.
+    read: BTreeSet<Span>,
 }
 
 /// The names of one file.
@@ -112,6 +120,8 @@ struct Unit<'a, 'f> {
     /// Where the modules are that it names.
     folder: String,
     names: Names,
+    /// Where an import may be added.
+    imports: Option<Span>,
     /// Visible names of the schedule at hand, outermost first.
     locals: Vec<Local>,
     /// Slots taken so far in its frame.
@@ -137,7 +147,11 @@ impl<'a, 'f> Unit<'a, 'f> {
             names.excused = words_of_broken_text(parse);
         }
         let (is_user, folder) = (folder.is_none(), folder.unwrap_or_default().to_string());
-        Unit { resolver, is_user, folder, names, locals: Vec::new(), slots: 0, current: None }
+        // A comment above another item may be its documentation.
+        let first = parse.file().items().next();
+        let first = first.filter(|item| matches!(item, Item::Use(_) | Item::Model(_) | Item::Input(_) | Item::Mesh(_)));
+        let imports = first.map(|item| item.span().at_start());
+        Unit { resolver, is_user, folder, names, imports, locals: Vec::new(), slots: 0, current: None }
     }
 
     fn error(&mut self, diagnostic: Diagnostic) {
@@ -195,6 +209,9 @@ impl Resolver<'_> {
                 .primary(Span::new(parse.tree.file(), 0, 0), "")
                 .help("what is to be done starts there: `schedule main(m: Module) { … }`"),
         };
-        self.report.push(diagnostic);
+        self.report.push(match own.first() {
+            Some((_, span)) => corrected(diagnostic, *span, self.files.slice(*span), [MAIN]),
+            None => diagnostic,
+        });
     }
 }

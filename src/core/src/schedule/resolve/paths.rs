@@ -2,7 +2,7 @@
 
 use super::super::builtins::Query;
 use super::super::hir::{Expr, ExprKind, PathName};
-use super::super::nearest::{did_you_mean, some_of};
+use super::super::nearest::{corrected, did_you_mean, some_of};
 use super::super::types::{Kind, PlaceKind, Ty, Want, WordKind};
 use super::Unit;
 use crate::primitives;
@@ -145,6 +145,7 @@ impl Unit<'_, '_> {
         let diagnostic = Diagnostic::error(Code::UnknownPrimitive, format!("there is no primitive `{}`", name.text()))
             .primary(name.span(), "a word with parentheses after a dot belongs to the language");
         let diagnostic = help.into_iter().fold(diagnostic, Diagnostic::help);
+        let diagnostic = corrected(diagnostic, name.span(), name.text(), known.clone().chain(Query::names()));
         self.error(diagnostic.help(format!(
             "primitives are {}; what can be asked of a path is {}",
             some_of(known),

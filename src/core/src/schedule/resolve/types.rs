@@ -1,6 +1,6 @@
 //! Types as they are written: classes of the model, types of the language, structures.
 
-use super::super::nearest::{did_you_mean, some_of};
+use super::super::nearest::{corrected, did_you_mean, some_of};
 use super::super::types::{Field, Kind, Structure, Want};
 use super::Unit;
 use slapo_syntax::ast::{self, AstNode, TypeRef};
@@ -106,12 +106,11 @@ impl Unit<'_, '_> {
         } else if name.starts_with(|c: char| c.is_lowercase()) {
             let known = Kind::NAMED.iter().map(|(name, _)| *name);
             let help = did_you_mean(name, known.clone())
-                .unwrap_or_else(|| format!("types are {}, and the classes of the model", some_of(known)));
-            self.error(
-                Diagnostic::error(Code::UnknownType, format!("there is no type `{name}`"))
-                    .primary(span, "unknown type")
-                    .help(help),
-            );
+                .unwrap_or_else(|| format!("types are {}, and the classes of the model", some_of(known.clone())));
+            let diagnostic = Diagnostic::error(Code::UnknownType, format!("there is no type `{name}`"))
+                .primary(span, "unknown type")
+                .help(help);
+            self.error(corrected(diagnostic, span, name, known));
             return Kind::Unknown;
         }
         Kind::Class(name.to_string())

@@ -1,0 +1,97 @@
+//! Names of the checked file that nothing reads. A name that begins with `_` may be left unread.
+
+use slapo_syntax::ast::{AstNode, Item, Knob, Let, ParamList, Schedule, Use};
+use slapo_syntax::{Code, Diagnostic, Fix, Parse, Span, SyntaxToken};
+use std::collections::BTreeSet;
+
+/// `read` holds the places of the names that something reads.
+pub fn unused(parse: &Parse, text: &str, read: &BTreeSet<Span>) -> Vec<Diagnostic> {
+    let unread = |name: &SyntaxToken| !name.text().starts_with('_') && !read.contains(&name.span());
+    let mut found = Vec::new();
+    for item in parse.file().items() {
+        match item {
+            Item::Use(item) => imports(item, text, &unread, &mut found),
+            Item::Schedule(schedule) => of_schedule(schedule, &unread, &mut found),
+            _ => {}
+        }
+    }
+    for node in parse.root().descendants() {
+        let name = Let::cast(node).map(|item| ("let", item.name()));
+        let Some((word, Some(name))) = name.or_else(|| Knob::cast(node).map(|item| ("knob", item.name()))) else {
+            continue;
+        };
+        if unread(&name) {
+            found.push(
+                Diagnostic::warning(Code::UnusedLet, format!("nothing reads `{}`", name.text()))
+                    .primary(name.span(), format!("this `{word}` changes nothing"))
+                    .fix(Fix::safe("leave the line out").delete(whole_lines(node.span(), text))),
+            );
+        }
+    }
+    found
+}
+
+fn imports<'t>(item: Use<'t>, text: &str, unread: &dyn Fn(&SyntaxToken<'t>) -> bool, found: &mut Vec<Diagnostic>) {
+    let names: Vec<SyntaxToken> = match item.names() {
+        Some(names) => names.collect(),
+        None => item.segments().last().into_iter().collect(),
+    };
+    let all = names.iter().all(unread);
+    for (at, name) in names.iter().enumerate().filter(|(_, name)| unread(name)) {
+        let others = |at: Option<usize>| at.and_then(|at| names.get(at)).map(|name| name.span());
+        let edit = match (others(at.checked_sub(1)), others(at.checked_add(1))) {
+            // The first one takes the whole line with it.
+            _ if all && at == 0 => Some(whole_lines(item.span(), text)),
+            _ if all => None,
+            (_, Some(next)) => Some(Span::new(next.file, name.span().start, next.start)),
+            (Some(before), None) => Some(Span::new(before.file, before.end, name.span().end)),
+            (None, None) => None,
+        };
+        let diagnostic = Diagnostic::warning(Code::UnusedImport, format!("nothing calls `{}`", name.text()))
+            .primary(name.span(), "imported for nothing");
+        found.push(match edit {
+            Some(edit) => diagnostic.fix(Fix::safe("leave the import out").delete(edit)),
+            None => diagnostic,
+        });
+    }
+}
+
+fn of_schedule<'t>(schedule: Schedule<'t>, unread: &dyn Fn(&SyntaxToken<'t>) -> bool, found: &mut Vec<Diagnostic>) {
+    let Some(name) = schedule.name() else { return };
+    // `main` takes the model, whatever it does with it.
+    if name.text() == "main" {
+        return;
+    }
+    if unread(&name) {
+        found.push(
+            Diagnostic::warning(Code::UnusedSchedule, format!("nothing calls `{}`", name.text()))
+                .primary(name.span(), "never called")
+                .help(format!("call it in `main`, or name it `_{}` to keep it", name.text())),
+        );
+    }
+    for param in schedule.params().into_iter().flat_map(ParamList::params).filter_map(|param| param.name()) {
+        if unread(&param) {
+            let message = format!("`{}` does nothing with its parameter `{}`", name.text(), param.text());
+            found.push(
+                Diagnostic::warning(Code::UnusedParameter, message)
+                    .primary(param.span(), "not used in the schedule")
+                    .help("leave it out here and in the calls"),
+            );
+        }
+    }
+}
+
+/// The lines that a construct stands on if nothing else does, the line end included; else the construct and the blanks
+/// behind it.
+fn whole_lines(span: Span, text: &str) -> Span {
+    let before = &text[..span.range().start];
+    let after = &text[span.range().end..];
+    let start = before.rfind('\n').map_or(0, |at| at + 1);
+    let end = after.find('\n').map_or(text.len(), |at| span.range().end + at + 1);
+    let is_alone = before[start..].trim().is_empty() && text[span.range().end..end].trim().is_empty();
+    let blanks = after.len() - after.trim_start_matches([' ', '\t']).len();
+    match is_alone {
+        true => Span::new(span.file, start as u32, end as u32),
+        false => Span::new(span.file, span.start, span.end + blanks as u32),
+    }
+}
