@@ -126,15 +126,7 @@ impl Sheet {
                 Split { dim, groups } => (stack.len() + dim, groups, Sections::default()),
                 Layout::Sections { dim, sections } => (stack.len() + dim, 1, sections),
             };
-            self.effects.shards.push(Shard {
-                parameter,
-                dim,
-                groups,
-                axis,
-                sections,
-                uneven: true,
-                step: 0,
-            });
+            self.effects.shards.push(Shard { parameter, dim, groups, axis, sections, uneven: true, step: 0 });
         }
         let dims: Vec<i64> = (0..stack.len() as i64).collect();
         let both = [whole, own].map(|x| self.typed(x, ty, &dims, limit));

@@ -14,6 +14,7 @@ mod mesh;
 mod nearest;
 mod number;
 mod points;
+mod recorded;
 mod replay;
 mod report;
 mod resolve;

@@ -8,6 +8,7 @@ mod layouts;
 mod meshes;
 mod mistakes;
 mod pages;
+mod patterns;
 mod robust;
 mod steps;
 mod support;
