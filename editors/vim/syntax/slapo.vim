@@ -25,14 +25,14 @@ syntax match slapoDefinition /\%(^\s*\%(schedule\|pattern\|type\)\s\+\)\@<=\w\+/
 syntax match slapoPath /\%(\.\.\)\@<!\.\s*\w\+?\?/
 syntax match slapoMethod /\%(\.\.\)\@<!\.\s*\w\+\ze\s*(/ contains=slapoPrimitive,slapoQuery
 syntax keyword slapoPrimitive contained accumulate annotate checkpoint data_parallel deny freeze layout shard sync
-syntax keyword slapoQuery contained input output grad size only except expect is
+syntax keyword slapoQuery contained input output grad size only except expect is find
 syntax match slapoWildcard /\.\s*\*\*\?/
 syntax region slapoBraces matchgroup=slapoMark start=/\.\s*{/ end=/}/ contains=slapoComment,slapoDocumentation,slapoBraceName
 syntax match slapoBraceName contained /\w\+?\?/
 
 syntax match slapoLabel /\<\w\+\ze?\?\s*:/
 syntax match slapoTypeColon /:\s*\[\?\s*\h\w*\ze\s*\%([],)=}]\|$\)/ contains=slapoType
-syntax keyword slapoType contained Module param point axis dim int float bool string dtype order groups
+syntax keyword slapoType contained Module param point pattern match axis dim int float bool string dtype order groups
 
 syntax match slapoNumber /\<\d\%(_\?\d\)*\%(\.\d\%(_\?\d\)*\)\?\%([eE][+-]\?\d\+\)\?\%([KMGT]i\?B\)\?\>/
 syntax match slapoOperator /[-+*\/%^<>=!]\|\.\.=\?/

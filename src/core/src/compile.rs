@@ -11,8 +11,8 @@ use crate::passes::canonical::{self, canonicalize};
 use crate::passes::conversions::{Conversion, conversions};
 use crate::passes::merge::{Merged, merge};
 use crate::passes::mesh::{self, Check, Choice, Meshed};
-use crate::passes::recompute::{Region, recompute};
-use slapo_model::{BindError, Def, Graph, InputSizes, Model, ModuleId, Op, ParameterId, ScopeId, bind};
+use crate::passes::recompute::{Extent, Region, recompute};
+use slapo_model::{BindError, Def, Graph, InputSizes, Model, ModuleId, Op, ParameterId, ScopeId, ValueId, bind};
 use slapo_program::{Axis, Part, Placement, Program, Sections, Split};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,6 +25,8 @@ pub struct Effects {
     pub frozen: BTreeSet<ParameterId>,
     /// Modules to recompute in backward, with the step that asked for it.
     pub checkpoints: Vec<(ModuleId, u32)>,
+    /// Nodes to recompute in backward, by what they compute in the imported graph, with the step that asked for it.
+    pub recomputed: Vec<(Vec<ValueId>, u32)>,
     pub micro_batches: u32,
     /// Axes of the mesh, outermost first; [`Shard::axis`] and its kin index this.
     pub axes: Vec<MeshAxis>,
@@ -126,6 +128,7 @@ impl Default for Effects {
         Effects {
             frozen: BTreeSet::new(),
             checkpoints: Vec::new(),
+            recomputed: Vec::new(),
             micro_batches: 1,
             axes: Vec::new(),
             shards: Vec::new(),
@@ -346,7 +349,8 @@ fn differentiated(
         return Err(vec![Fault::Batch { batch: sizes.batch, micro_batches: effects.micro_batches }]);
     }
     let bound = bind(model, sizes).map_err(|e| vec![Fault::Bind(e)])?;
-    let pointed = borders::insert(model, bound.clone(), &effects.syncs).map_err(layout_faults)?;
+    let grouped = grouped(bound.clone(), &effects.recomputed);
+    let pointed = borders::insert(model, grouped, &effects.syncs).map_err(layout_faults)?;
     let forward = canonicalize(model, &pointed, options.model);
     let trainable = trainable(model, effects);
     let joint = autodiff::differentiate(forward, &trainable)
@@ -355,6 +359,22 @@ fn differentiated(
         return Err(vec![Fault::NothingToTrain]);
     }
     Ok((bound, joint))
+}
+
+/// The graph with the nodes of each group marked.
+fn grouped(mut graph: Graph, groups: &[(Vec<ValueId>, u32)]) -> Graph {
+    for (group, (values, _)) in groups.iter().enumerate() {
+        for value in values {
+            // What a rewrite took away has no node any more.
+            if let Def::Node(id, result) = graph.value(*value).def
+                && let Some(node) = graph.nodes.get_mut(id.0 as usize)
+                && node.outs.get(result as usize) == Some(&Some(*value))
+            {
+                node.origin.group = Some(group as u32);
+            }
+        }
+    }
+    graph
 }
 
 fn layout_faults(faults: Vec<LayoutFault>) -> Vec<Fault> {
@@ -385,16 +405,19 @@ fn trainable(model: &Model, effects: &Effects) -> BTreeSet<ParameterId> {
         .collect()
 }
 
-/// Every call of the checkpointed modules.
+/// Every call of the checkpointed modules, and the groups of nodes.
 fn regions(model: &Model, effects: &Effects) -> Vec<Region> {
     let mut regions = Vec::new();
     for (module, step) in &effects.checkpoints {
         for (i, scope) in model.scopes.iter().enumerate() {
-            let scope_id = ScopeId(i as u32);
-            if scope.module == *module && !regions.iter().any(|r: &Region| r.scope == scope_id) {
-                regions.push(Region { scope: scope_id, keep: BTreeSet::new(), step: *step });
+            let extent = Extent::Call(ScopeId(i as u32));
+            if scope.module == *module && !regions.iter().any(|r: &Region| r.extent == extent) {
+                regions.push(Region { extent, keep: BTreeSet::new(), step: *step });
             }
         }
+    }
+    for (group, (_, step)) in effects.recomputed.iter().enumerate() {
+        regions.push(Region { extent: Extent::Group(group as u32), keep: BTreeSet::new(), step: *step });
     }
     regions
 }

@@ -9,6 +9,7 @@ pub mod layout;
 pub mod lower;
 pub mod memory;
 pub mod passes;
+pub mod patterns;
 pub mod primitives;
 pub mod schedule;
 pub mod trace;

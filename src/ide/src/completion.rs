@@ -171,7 +171,7 @@ impl List {
         }
         let fits = |receiver: Receiver| match places.as_slice() {
             [] => (receiver == Receiver::Point) == is_point,
-            all => all.iter().any(|place| receiver.takes(*place, is_point)),
+            all => all.iter().any(|place| receiver.takes(*place, is_point, false)),
         };
         for primitive in primitives::ALL.iter().filter(|primitive| fits(primitive.receiver)) {
             self.call(CompletionKind::Method, &Signature::of_primitive(primitive));

@@ -71,6 +71,8 @@ pub struct Origin {
     pub source: Option<SourceId>,
     /// The schedule's step that made the node, if one did.
     pub step: Option<u32>,
+    /// The set of nodes that a pattern found and the compiler treats as one, by a number of the compiler's own.
+    pub group: Option<u32>,
 }
 
 #[derive(Clone, Debug, PartialEq)]

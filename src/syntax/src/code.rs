@@ -100,6 +100,7 @@ codes! {
     NoSuchDim = "S0206", "a dimension that a parameter does not have";
     NoSuchPort = "S0207", "a point that does not exist or is ambiguous";
     BelowTensor = "S0208", "a path that goes below a parameter";
+    NoMatch = "S0210", "a pattern that is found nowhere";
 
     // S03: arguments and types
     WrongType = "S0301", "a value of the wrong type";
@@ -117,6 +118,7 @@ codes! {
     NeedsOne = "S0313", "a selection where one thing is wanted";
     MissingType = "S0314", "a parameter without a type";
     TooMuchWork = "S0315", "a schedule that takes too long";
+    BadPattern = "S0320", "a pattern that cannot be matched";
 
     // S04: preconditions
     RequireFailed = "S0401", "a `require` that does not hold";

@@ -29,9 +29,9 @@
 
 ; Types
 ((named_type (identifier) @type.builtin)
-  (#any-of? @type.builtin "Module" "param" "point" "axis" "dim" "int" "float" "bool" "string" "dtype" "order" "groups"))
+  (#any-of? @type.builtin "Module" "param" "point" "pattern" "match" "axis" "dim" "int" "float" "bool" "string" "dtype" "order" "groups"))
 ((named_type (identifier) @type)
-  (#not-any-of? @type "Module" "param" "point" "axis" "dim" "int" "float" "bool" "string" "dtype" "order" "groups"))
+  (#not-any-of? @type "Module" "param" "point" "pattern" "match" "axis" "dim" "int" "float" "bool" "string" "dtype" "order" "groups"))
 
 ; Calls. Behind a dot a word with parentheses belongs to the language, any other to the model.
 ((call_expr name: (identifier) @function.builtin)
@@ -39,9 +39,9 @@
 ((call_expr name: (identifier) @function.call)
   (#not-any-of? @function.call "len" "floor" "ceil" "min" "max" "abs" "choose"))
 ((method_call name: (identifier) @function.builtin)
-  (#any-of? @function.builtin "accumulate" "annotate" "checkpoint" "data_parallel" "deny" "freeze" "layout" "shard" "sync" "input" "output" "grad" "size" "only" "except" "expect" "is"))
+  (#any-of? @function.builtin "accumulate" "annotate" "checkpoint" "data_parallel" "deny" "freeze" "layout" "shard" "sync" "input" "output" "grad" "size" "only" "except" "expect" "is" "find"))
 ((method_call name: (identifier) @function.method.call)
-  (#not-any-of? @function.method.call "accumulate" "annotate" "checkpoint" "data_parallel" "deny" "freeze" "layout" "shard" "sync" "input" "output" "grad" "size" "only" "except" "expect" "is"))
+  (#not-any-of? @function.method.call "accumulate" "annotate" "checkpoint" "data_parallel" "deny" "freeze" "layout" "shard" "sync" "input" "output" "grad" "size" "only" "except" "expect" "is" "find"))
 (field_expr name: (identifier) @variable.member)
 (brace_name name: (identifier) @variable.member)
 (star_expr "*" @character.special)

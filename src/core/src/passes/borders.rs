@@ -131,6 +131,7 @@ impl Edit<'_> {
         };
         let origin = Origin {
             scope: self.model.scopes[scope.0 as usize].parent.unwrap_or_default(),
+            group: None,
             ..nodes.get(at).map(|n| n.origin).unwrap_or_default()
         };
         let mut chain = vec![Op::Border { gradient: backward.to_vec() }];

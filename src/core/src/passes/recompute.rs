@@ -9,10 +9,19 @@ use crate::passes::prune::Copy;
 use slapo_model::{Def, Graph, Model, Node, ScopeId, ValueId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One checkpointed call of a module.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// What one region is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// A call of a module, with the calls inside it.
+    Call(ScopeId),
+    /// The nodes of that group; those in a checkpointed call are recomputed with the call.
+    Group(u32),
+}
+
+/// A checkpointed part of the forward.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Region {
-    pub scope: ScopeId,
+    pub extent: Extent,
     /// Values that stay in memory.
     pub keep: BTreeSet<ValueId>,
     /// The schedule's step that asked for it.
@@ -49,6 +58,8 @@ struct Plan<'j> {
     regions: &'j [Region],
     /// Scope → index of its outermost checkpointed region.
     scopes: Vec<Option<usize>>,
+    /// Group → index of its region.
+    groups: BTreeMap<u32, usize>,
     /// Per region: forward values that its own backward reads, to be computed again.
     needed: Vec<BTreeSet<ValueId>>,
     /// Forward values that stay in memory: where recomputation begins.
@@ -60,14 +71,19 @@ impl<'j> Plan<'j> {
         let scopes = (0..model.scopes.len())
             .map(|s| {
                 let chain = std::iter::successors(Some(ScopeId(s as u32)), |s| model.scopes[s.0 as usize].parent);
-                chain.filter_map(|s| regions.iter().position(|r| r.scope == s)).last()
+                chain.filter_map(|s| regions.iter().position(|r| r.extent == Extent::Call(s))).last()
             })
             .collect();
+        let group = |(i, region): (usize, &Region)| match region.extent {
+            Extent::Group(group) => Some((group, i)),
+            Extent::Call(_) => None,
+        };
         let mut plan = Plan {
             graph: &joint.graph,
             forward: joint.forward,
             regions,
             scopes,
+            groups: regions.iter().enumerate().filter_map(group).collect(),
             needed: Vec::new(),
             kept: BTreeSet::new(),
         };
@@ -100,7 +116,8 @@ impl<'j> Plan<'j> {
     }
 
     fn region(&self, node: &Node) -> Option<usize> {
-        self.scopes[node.origin.scope.0 as usize]
+        let call = self.scopes[node.origin.scope.0 as usize];
+        call.or_else(|| self.groups.get(&node.origin.group?).copied())
     }
 
     /// The region whose forward computes `value`.

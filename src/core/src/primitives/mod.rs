@@ -19,8 +19,10 @@ pub(crate) use accumulate::indivisible;
 pub(crate) use numbers::{divisors, joined};
 
 use crate::compile::{Effects, MeshAxis};
+use crate::patterns::Match;
 use crate::schedule::{Argument, Place, Ports, Step, Want};
-use slapo_model::{InputSizes, Model, ModuleId, ParameterId};
+use slapo_model::sym::Size;
+use slapo_model::{Graph, InputSizes, Model, ModuleId, ParameterId, ValueId};
 use slapo_syntax::Code;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -57,6 +59,8 @@ pub struct Primitive {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Receiver {
     Module,
+    /// A module, or a pattern found in one.
+    ModuleOrMatch,
     /// A parameter.
     Parameter,
     /// A parameter, or a module for what is below it.
@@ -117,6 +121,10 @@ pub struct State<'m> {
     pub sizes: Option<InputSizes>,
     pub effects: Effects,
     pub steps: Vec<Step>,
+    /// The imported graph as the steps have rewritten it; `None` as long as none has.
+    rewritten: Option<Rc<Graph<Size>>>,
+    /// What rewritten nodes computed when they were found, with the step.
+    replaced: Vec<(Vec<ValueId>, u32)>,
     /// Parameters that a step changed or described.
     pub touched: BTreeSet<ParameterId>,
     /// Positions in `steps`, by target.
@@ -129,13 +137,16 @@ pub fn find(name: &str) -> Option<&'static Primitive> {
 }
 
 impl Receiver {
-    pub fn takes(self, place: Place, is_point: bool) -> bool {
+    pub fn takes(self, place: Place, is_point: bool, is_match: bool) -> bool {
+        if is_match {
+            return self == Receiver::ModuleOrMatch;
+        }
         if is_point || self == Receiver::Point {
             return is_point && self == Receiver::Point;
         }
         match place {
             Place::Module(_) => self != Receiver::Parameter,
-            Place::Parameter { .. } => self != Receiver::Module,
+            Place::Parameter { .. } => !matches!(self, Receiver::Module | Receiver::ModuleOrMatch),
             Place::Buffer { .. } => self == Receiver::Any,
         }
     }
@@ -146,6 +157,7 @@ impl fmt::Display for Receiver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Receiver::Module => "a module",
+            Receiver::ModuleOrMatch => "a module or a match",
             Receiver::Parameter => "a parameter",
             Receiver::ModuleOrParameter => "a parameter or a module",
             Receiver::Any => "a module, a parameter or a buffer",
@@ -170,6 +182,7 @@ impl Primitive {
     pub fn signature(&self) -> String {
         let receiver = match self.receiver {
             Receiver::Module => "module",
+            Receiver::ModuleOrMatch => "module|match",
             Receiver::Parameter => "param",
             Receiver::ModuleOrParameter => "param|module",
             Receiver::Any => "path",
@@ -240,9 +253,28 @@ impl<'m> State<'m> {
             sizes,
             effects: Effects { axes, ..Effects::default() },
             steps: Vec::new(),
+            rewritten: None,
+            replaced: Vec::new(),
             touched: BTreeSet::new(),
             on: BTreeMap::new(),
         }
+    }
+
+    /// The model's graph as the steps so far have left it.
+    pub fn graph(&self) -> &Graph<Size> {
+        self.rewritten.as_deref().unwrap_or(&self.model.graph)
+    }
+
+    /// Refuses a match that an earlier step has changed: what was found is no longer there.
+    fn unchanged(&self, found: &Match, path: &str) -> Result<(), Refusal> {
+        let Some((_, step)) = self.replaced.iter().find(|(values, _)| found.overlaps(values)) else { return Ok(()) };
+        let problem = Problem::new(
+            Code::Contradiction,
+            format!("`{path}` is no longer there: an earlier step replaced operators of it"),
+            "was found before",
+        )
+        .help("a match is used once; look for the pattern again behind the step that changes the model");
+        Err(Refusal::illegal(problem.earlier(*step, "replaced here")))
     }
 
     /// Carries out a step that was found legal.

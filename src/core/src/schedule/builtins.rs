@@ -119,6 +119,8 @@ pub enum Query {
     Except,
     Expect,
     Is,
+    /// Where a pattern occurs inside a module.
+    Find,
 }
 
 impl Query {
@@ -131,6 +133,7 @@ impl Query {
         (Query::Except, "except"),
         (Query::Expect, "expect"),
         (Query::Is, "is"),
+        (Query::Find, "find"),
     ];
 
     pub fn find(name: &str) -> Option<Query> {

@@ -6,6 +6,7 @@
 use super::builtins::{Function, Query};
 use super::number::Number;
 use super::types::{Ty, Want};
+use crate::patterns::Pattern;
 use crate::primitives::Primitive;
 use slapo_syntax::Span;
 use slapo_syntax::ast::BinaryOp;
@@ -27,6 +28,7 @@ pub struct LocalId(pub u32);
 pub struct Hir {
     pub schedules: Vec<Schedule>,
     pub globals: Vec<Global>,
+    pub patterns: Vec<Arc<Pattern>>,
     /// Of the checked file.
     pub axes: Vec<AxisDecl>,
     /// The `mesh` item.
@@ -166,6 +168,8 @@ pub enum ExprKind {
     Global(GlobalId),
     /// Position in [`Hir::axes`].
     Axis(u32),
+    /// Position in [`Hir::patterns`].
+    Pattern(u32),
     /// Position in [`super::builtins::WORDS`].
     Word(u32),
     /// A collective or a layout with its arguments, by its row of [`super::builtins::shaped`].

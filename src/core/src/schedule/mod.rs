@@ -17,6 +17,7 @@ mod modules;
 mod nearest;
 mod number;
 mod points;
+mod recorded;
 mod replay;
 mod report;
 mod resolve;

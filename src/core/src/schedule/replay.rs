@@ -1,10 +1,11 @@
 //! Steps that were written down, applied again: without the schedule, but with every check.
 
 use super::points::Ports;
+use super::recorded::RecordedMatch;
 use super::select::Place;
 use super::steps::{Argument, Chain, Site, Step, Target};
 use crate::compile::{Effects, MeshAxis};
-use crate::primitives::{self, Refusal, State};
+use crate::primitives::{self, Primitive, Refusal, State};
 use serde::Deserialize;
 use slapo_model::{InputSizes, Model};
 use slapo_syntax::{FileId, Span};
@@ -17,8 +18,16 @@ use std::sync::Arc;
 pub struct Recorded {
     pub id: u32,
     pub primitive: String,
-    pub target: String,
+    pub target: RecordedTarget,
     pub args: Vec<(String, Argument)>,
+}
+
+/// The path of a part of the model, or a match.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(untagged)]
+pub enum RecordedTarget {
+    Path(String),
+    Match(RecordedMatch),
 }
 
 /// Why recorded steps cannot be applied to a model.
@@ -62,15 +71,11 @@ pub fn replay(json: &str, model: &Model, sizes: Option<InputSizes>, axes: &[Mesh
 
 /// A step as it was before it was written, less its place in the schedule.
 fn restored(recorded: Recorded, state: &State) -> Result<Step, ReplayError> {
-    let Recorded { id, primitive: name, target: path, args } = recorded;
+    let Recorded { id, primitive: name, target, args } = recorded;
     let Some(primitive) = primitives::find(&name) else {
         return Err(ReplayError::Primitive { step: id, name });
     };
-    let point = state.ports.at(&path);
-    let place = point.map(|point| point.of).or_else(|| Place::at(state.model, &path));
-    let Some(place) = place.filter(|place| primitive.receiver.takes(*place, point.is_some())) else {
-        return Err(ReplayError::Target { step: id, path });
-    };
+    let target = self::target(target, primitive, state).map_err(|path| ReplayError::Target { step: id, path })?;
     let mut given = Vec::new();
     for parameter in primitive.params {
         let value = args.iter().find(|(name, _)| name == parameter.name).map(|(_, value)| value);
@@ -83,7 +88,32 @@ fn restored(recorded: Recorded, state: &State) -> Result<Step, ReplayError> {
         return Err(ReplayError::Argument { step: id, name: name.clone() });
     }
     let site = Site { span: Span::new(FileId(u32::MAX), 0, 0), file: Arc::from("steps"), line: id, column: 1 };
-    Ok(Step { id, primitive, target: Target { place, point, path }, args: given, site, chain: Chain::default() })
+    Ok(Step { id, primitive, target, args: given, site, chain: Chain::default() })
+}
+
+/// What a step acts on, or the path of what the model does not have.
+fn target(recorded: RecordedTarget, primitive: &Primitive, state: &State) -> Result<Target, String> {
+    match recorded {
+        RecordedTarget::Path(path) => {
+            let point = state.ports.at(&path);
+            let place = point.map(|point| point.of).or_else(|| Place::at(state.model, &path));
+            match place.filter(|place| primitive.receiver.takes(*place, point.is_some(), false)) {
+                Some(place) => Ok(Target { place, point, found: None, path }),
+                None => Err(path),
+            }
+        }
+        RecordedTarget::Match(recorded) => {
+            let found = recorded.restored(state.model, state.graph().values.len());
+            let path = recorded.path().to_string();
+            match found.filter(|found| primitive.receiver.takes(Place::Module(found.within), false, true)) {
+                Some(found) => {
+                    let place = Place::Module(found.within);
+                    Ok(Target { place, point: None, found: Some(Arc::new(found)), path })
+                }
+                None => Err(path),
+            }
+        }
+    }
 }
 
 impl fmt::Display for ReplayError {

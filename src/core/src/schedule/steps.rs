@@ -5,7 +5,9 @@
 
 use super::number::Number;
 use super::points::Point;
+use super::recorded::RecordedMatch;
 use super::select::Place;
+use crate::patterns::Match;
 use crate::primitives::Primitive;
 use serde::ser::{SerializeSeq, SerializeStruct};
 use serde::{Deserialize, Serialize, Serializer};
@@ -30,11 +32,13 @@ pub struct Step {
 }
 
 /// What a step acts on.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Target {
     pub place: Place,
     /// Where the step is about a value at that place.
     pub point: Option<Point>,
+    /// Where it is about a pattern found inside that module.
+    pub found: Option<Arc<Match>>,
     /// Dotted, as the schedule reached it; empty for the model itself. A point reads `transformer.wte.output()`.
     pub path: String,
 }
@@ -207,9 +211,13 @@ fn name_of<S: Serializer>(primitive: &&'static Primitive, serializer: S) -> Resu
     serializer.serialize_str(primitive.name)
 }
 
+/// A path, or what was found.
 impl Serialize for Target {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.path)
+        match &self.found {
+            None => serializer.serialize_str(&self.path),
+            Some(found) => RecordedMatch::new(found, &self.path).serialize(serializer),
+        }
     }
 }
 

@@ -22,6 +22,10 @@ pub enum Ty {
     Places(PlaceKind),
     Point,
     Points,
+    Pattern,
+    /// A place where a pattern was found.
+    Match,
+    Matches,
     Axis,
     Word(WordKind),
     /// The name of a class.
@@ -73,6 +77,8 @@ pub enum Kind {
     /// A parameter or a buffer.
     Tensor,
     Point,
+    Pattern,
+    Match,
     /// Or a list of axes, which are taken together.
     Axis,
     /// A role or a number.
@@ -123,6 +129,8 @@ impl Kind {
         ("Module", Kind::Module),
         ("param", Kind::Tensor),
         ("point", Kind::Point),
+        ("pattern", Kind::Pattern),
+        ("match", Kind::Match),
         ("axis", Kind::Axis),
         ("dim", Kind::Dim),
         ("int", Kind::Int),
@@ -140,7 +148,7 @@ impl Kind {
 
     /// Whether a value is part of the model, so that a selection may stand for it element by element.
     pub fn is_place(&self) -> bool {
-        matches!(self, Kind::Module | Kind::Class(_) | Kind::Structure(_) | Kind::Tensor | Kind::Point)
+        matches!(self, Kind::Module | Kind::Class(_) | Kind::Structure(_) | Kind::Tensor | Kind::Point | Kind::Match)
     }
 
     /// What a name of this type is known to be.
@@ -149,6 +157,8 @@ impl Kind {
             Kind::Module | Kind::Class(_) | Kind::Structure(_) => Ty::Place(PlaceKind::Module),
             Kind::Tensor => Ty::Place(PlaceKind::Tensor),
             Kind::Point => Ty::Point,
+            Kind::Pattern => Ty::Pattern,
+            Kind::Match => Ty::Match,
             Kind::Axis => Ty::Axis,
             Kind::Int | Kind::Float => Ty::Number,
             Kind::Bool => Ty::Bool,
@@ -168,6 +178,7 @@ impl Kind {
             (Kind::Module | Kind::Class(_) | Kind::Structure(_), Ty::Place(kind)) => *kind != PlaceKind::Tensor,
             (Kind::Tensor, Ty::Place(kind)) => *kind != PlaceKind::Module,
             (Kind::Point, Ty::Point) | (Kind::Axis, Ty::Axis) => true,
+            (Kind::Pattern, Ty::Pattern) | (Kind::Match, Ty::Match) => true,
             (Kind::Int | Kind::Float | Kind::Groups, Ty::Number | Ty::Axis) => true,
             (Kind::Axis, Ty::List(element)) => matches!(**element, Ty::Axis | Ty::Any),
             (Kind::Groups, Ty::List(element)) => matches!(**element, Ty::Number | Ty::Axis | Ty::Any),
@@ -192,6 +203,7 @@ impl Want {
             (ty, false) => ty,
             (Ty::Place(kind), true) => Ty::Places(kind),
             (Ty::Point, true) => Ty::Points,
+            (Ty::Match, true) => Ty::Matches,
             (ty, true) => Ty::List(Box::new(ty)),
         }
     }
@@ -251,6 +263,7 @@ impl Ty {
         match self {
             Ty::Places(kind) => Some(Ty::Place(*kind)),
             Ty::Points => Some(Ty::Point),
+            Ty::Matches => Some(Ty::Match),
             Ty::List(element) => Some((**element).clone()),
             _ => None,
         }
@@ -258,7 +271,7 @@ impl Ty {
 
     /// Several parts of the model, taken one by one where one is wanted.
     pub fn is_selection(&self) -> bool {
-        matches!(self, Ty::Places(_) | Ty::Points)
+        matches!(self, Ty::Places(_) | Ty::Points | Ty::Matches)
     }
 
     /// Whether the value counts as a number; an axis is its size.
@@ -279,6 +292,7 @@ impl Ty {
             (Ty::Place(_), Ty::Place(_)) => Some(Ty::Place(PlaceKind::Either)),
             (Ty::Place(_) | Ty::Places(_), Ty::Place(_) | Ty::Places(_)) => Some(Ty::Places(PlaceKind::Either)),
             (Ty::Point | Ty::Points, Ty::Point | Ty::Points) => Some(Ty::Points),
+            (Ty::Match | Ty::Matches, Ty::Match | Ty::Matches) => Some(Ty::Matches),
             (Ty::List(a), Ty::List(b)) => a.join(b).map(|element| Ty::List(Box::new(element))),
             _ => None,
         }
@@ -313,6 +327,9 @@ impl fmt::Display for Ty {
             Ty::Places(_) => "a selection",
             Ty::Point => "a point",
             Ty::Points => "a selection of points",
+            Ty::Pattern => "a pattern",
+            Ty::Match => "a match",
+            Ty::Matches => "matches",
             Ty::Axis => "an axis",
             Ty::Word(kind) => kind.noun(),
             Ty::Class => "a class",
@@ -344,6 +361,8 @@ impl fmt::Display for Want {
             Kind::Module => ("a module", "modules"),
             Kind::Tensor => ("a parameter", "parameters"),
             Kind::Point => ("a point", "points"),
+            Kind::Pattern => ("a pattern", "patterns"),
+            Kind::Match => ("a match", "matches"),
             Kind::Axis => ("an axis", "axes"),
             Kind::Dim => ("a dimension", "dimensions"),
             Kind::Int => ("a whole number", "whole numbers"),

@@ -7,8 +7,9 @@ use super::points::{Point, Port};
 use super::select::Place;
 use super::steps::Argument;
 use super::types::Want;
+use crate::patterns::{Match, Pattern};
 use slapo_model::Model;
-use slapo_syntax::Span;
+use slapo_syntax::{Diagnostic, Span};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -21,6 +22,9 @@ pub enum Value {
     Places(Rc<Selection>),
     Point(Point),
     Points(Rc<Vec<Point>>),
+    Pattern(Arc<Pattern>),
+    Match(Arc<Match>),
+    Matches(Rc<Found>),
     Axis(Axes),
     Word(u32),
     /// A collective or a layout with its arguments; an [`Argument::Call`].
@@ -35,6 +39,14 @@ pub struct Selection {
     pub places: Vec<Place>,
     /// The names marked `?` of which none was there: why the selection is empty.
     pub missing: Option<Missing>,
+}
+
+/// Matches of a pattern, in the graph's order.
+#[derive(Clone, Debug, Default)]
+pub struct Found {
+    pub matches: Vec<Arc<Match>>,
+    /// Why there are none.
+    pub missing: Option<Diagnostic>,
 }
 
 #[derive(Clone, Debug)]
@@ -75,6 +87,15 @@ impl Value {
             Value::Points(points) => {
                 let shown = points.iter().take(SHOWN).map(|point| point_path(&path(&point.of), point));
                 cut(shown.collect(), points.len())
+            }
+            Value::Pattern(pattern) => pattern.name.clone(),
+            Value::Match(found) => model.map(|model| found.path(model)).unwrap_or_default(),
+            Value::Matches(found) => {
+                let shown = found.matches.iter().take(SHOWN);
+                cut(
+                    shown.map(|one| model.map(|model| one.path(model)).unwrap_or_default()).collect(),
+                    found.matches.len(),
+                )
             }
             Value::Axis(taken) => match taken.names(axes).as_slice() {
                 [name] => name.clone(),

@@ -10,6 +10,7 @@ mod meshes;
 mod mistakes;
 mod one_mistake;
 mod pages;
+mod patterns;
 mod robust;
 mod steps;
 mod support;

@@ -231,7 +231,7 @@ impl<'a> Importer<'a> {
             op: Op::Aten(name.to_string()),
             args,
             outs,
-            origin: Origin { scope, source, step: None },
+            origin: Origin { scope, source, step: None, group: None },
         });
         Ok(())
     }

@@ -20,7 +20,7 @@ use serde::Serialize;
 use slapo_core::compile::{Compiled, Effects};
 use slapo_core::memory::{Memory, predict};
 use slapo_core::primitives::Class;
-use slapo_core::schedule::{Argument, FrameKind, KnobValue, Place, Skipped, Step};
+use slapo_core::schedule::{Argument, FrameKind, KnobValue, Place, Skipped, Step, Target};
 use slapo_model::{Model, ParameterId};
 use slapo_program::Program;
 use std::collections::{BTreeMap, BTreeSet};
@@ -258,7 +258,7 @@ fn blocks(
             Some(block) => block.changes.push(change),
             None => {
                 let distinct: BTreeSet<&String> = group.paths.iter().collect();
-                let class = class_of(model, group.steps[0].target.place);
+                let class = class_of(model, &group.steps[0].target);
                 blocks.push(Block { pattern, class, count: distinct.len(), changes: vec![change] });
             }
         }
@@ -295,8 +295,9 @@ fn cause(loaded: &Loaded, step: &Step) -> (String, Option<String>) {
     }
 }
 
-fn class_of(model: &Model, place: Place) -> String {
-    match place {
+fn class_of(model: &Model, target: &Target) -> String {
+    match target.place {
+        _ if target.found.is_some() => "match".to_owned(),
         Place::Module(id) => model.module(id).short_class().to_owned(),
         Place::Parameter { .. } => "parameter".to_owned(),
         Place::Buffer { .. } => "buffer".to_owned(),

@@ -8,11 +8,20 @@ use super::super::steps::{Argument, FrameKind, Step, Target};
 use super::super::types::{Kind, Want};
 use super::super::value::Value;
 use super::{DEEPEST_CALL, Eval, Expander, Stop};
+use crate::patterns::Match;
 use crate::primitives::{Primitive, Receiver};
 use slapo_syntax::{Code, Diagnostic, Span};
+use std::sync::Arc;
 
 /// An argument with the place it is written at.
 type Given = (Value, Span);
+
+/// What a primitive is asked of, before it has a path.
+struct On {
+    place: Place,
+    point: Option<Point>,
+    found: Option<Arc<Match>>,
+}
 
 impl<'a> Expander<'a> {
     pub(super) fn call(&mut self, call: &'a Call, is_tried: bool) -> Eval<()> {
@@ -31,17 +40,20 @@ impl<'a> Expander<'a> {
         call: &'a Call,
         is_tried: bool,
     ) -> Eval<()> {
-        let on = |place: &Place| (*place, None);
-        let at = |point: &Point| (point.of, Some(*point));
-        let targets: Vec<(Place, Option<Point>)> =
-            match self.tried(is_tried, false, call.span, |this| this.filled(receiver))? {
-                Some(Value::Place(place)) => vec![on(&place)],
-                Some(Value::Places(selection)) => selection.places.iter().map(on).collect(),
-                Some(Value::Point(point)) => vec![at(&point)],
-                Some(Value::Points(points)) => points.iter().map(at).collect(),
-                Some(other) => return Err(self.unfit(&primitive.receiver.to_string(), &other, receiver.span)),
-                None => return Ok(()),
-            };
+        let on = |place: &Place| On { place: *place, point: None, found: None };
+        let at = |point: &Point| On { place: point.of, point: Some(*point), found: None };
+        let of =
+            |found: &Arc<Match>| On { place: Place::Module(found.within), point: None, found: Some(found.clone()) };
+        let targets: Vec<On> = match self.tried(is_tried, false, call.span, |this| this.filled(receiver))? {
+            Some(Value::Place(place)) => vec![on(&place)],
+            Some(Value::Places(selection)) => selection.places.iter().map(on).collect(),
+            Some(Value::Point(point)) => vec![at(&point)],
+            Some(Value::Points(points)) => points.iter().map(at).collect(),
+            Some(Value::Match(found)) => vec![of(&found)],
+            Some(Value::Matches(found)) => found.matches.iter().map(of).collect(),
+            Some(other) => return Err(self.unfit(&primitive.receiver.to_string(), &other, receiver.span)),
+            None => return Ok(()),
+        };
         let mut args = Vec::with_capacity(primitive.params.len());
         for (parameter, arg) in primitive.params.iter().zip(&call.args) {
             let value = match (arg, &parameter.default) {
@@ -76,24 +88,25 @@ impl<'a> Expander<'a> {
     fn step(
         &mut self,
         primitive: &'static Primitive,
-        (place, point): (Place, Option<Point>),
+        On { place, point, found }: On,
         receiver: Span,
         args: Vec<(&'static str, Argument)>,
         span: Span,
     ) -> Eval<()> {
         let model = self.model()?;
-        if !primitive.receiver.takes(place, point.is_some()) {
+        if !primitive.receiver.takes(place, point.is_some(), found.is_some()) {
             return Err(self.wrong_target(primitive, place, point.is_some(), receiver));
         }
         let site = self.site(span);
         let chain = self.chain.clone();
         let state = self.state.as_mut().ok_or(Stop::Reported)?;
         let id = state.steps.len() as u32 + 1;
-        let path = match &point {
-            Some(point) => state.ports.path(point),
-            None => place.path(model),
+        let path = match (&point, &found) {
+            (Some(point), _) => state.ports.path(point),
+            (None, Some(found)) => found.path(model),
+            (None, None) => place.path(model),
         };
-        let target = Target { place, point, path };
+        let target = Target { place, point, found, path };
         let step = Step { id, primitive, target, args, site, chain };
         match (primitive.check)(state, &step) {
             Ok(()) => {
@@ -230,5 +243,5 @@ impl<'a> Expander<'a> {
 
 /// Whether a value is several things where one is wanted.
 fn spreads(want: &Want, value: &Value) -> bool {
-    !want.list && want.kind.is_place() && matches!(value, Value::Places(_) | Value::Points(_))
+    !want.list && want.kind.is_place() && matches!(value, Value::Places(_) | Value::Points(_) | Value::Matches(_))
 }

@@ -37,6 +37,7 @@ impl Expander<'_> {
             (Kind::Axis, Value::List(elements)) => self.joined_axes(elements, span, callee, name),
             (Kind::Unknown, _) => Ok(value),
             (Kind::Point, Value::Point(_)) | (Kind::Axis, Value::Axis(_)) => Ok(value),
+            (Kind::Pattern, Value::Pattern(_)) | (Kind::Match, Value::Match(_)) => Ok(value),
             (Kind::Float | Kind::Scalar | Kind::Dim | Kind::Groups, Value::Number(_)) => Ok(value),
             (Kind::Bool | Kind::Scalar, Value::Bool(_)) | (Kind::Text | Kind::Scalar, Value::Text(_)) => Ok(value),
             (Kind::Dim | Kind::DType | Kind::Order | Kind::Collective | Kind::Layout, Value::Word(_)) => Ok(value),
@@ -103,6 +104,7 @@ impl Expander<'_> {
             values.push(self.coerce(element, &one, span, callee, name)?);
         }
         Ok(match (want.kind.is_place(), &value) {
+            _ if want.kind == Kind::Match => Self::joined_matches(&values),
             (true, Value::Place(_) | Value::List(_)) => {
                 let place = |value: &Value| if let Value::Place(place) = value { Some(*place) } else { None };
                 Value::places(values.iter().filter_map(place).collect())
@@ -178,6 +180,7 @@ impl Expander<'_> {
                 Argument::List(places.collect())
             }
             Value::Place(place) => Argument::Path(self.model.map(|model| place.path(model)).unwrap_or_default()),
+            Value::Pattern(_) | Value::Match(_) | Value::Matches(_) => Argument::Text(self.show(value)),
             Value::Point(_) | Value::Points(_) | Value::Class(_) => Argument::Text(self.show(value)),
         }
     }

@@ -8,6 +8,7 @@ mod calls;
 mod coerce;
 mod failures;
 mod globals;
+mod matches;
 mod paths;
 mod queries;
 mod values;

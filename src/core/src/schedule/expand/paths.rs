@@ -21,6 +21,7 @@ impl Expander<'_> {
     /// The value of an expression that must not be an empty selection because nothing has a name.
     pub(super) fn filled(&mut self, expr: &Expr) -> Eval<Value> {
         let value = self.value(expr)?;
+        self.found(&value)?;
         let Value::Places(selection) = &value else { return Ok(value) };
         let Some(missing) = &selection.missing else { return Ok(value) };
         let of = self.path(missing.of);
@@ -44,6 +45,7 @@ impl Expander<'_> {
             Value::List(list) => list.to_vec(),
             Value::Places(selection) => selection.places.iter().copied().map(Value::Place).collect(),
             Value::Points(points) => points.iter().copied().map(Value::Point).collect(),
+            Value::Matches(found) => found.matches.iter().cloned().map(Value::Match).collect(),
             Value::Place(Place::Module(_)) => self.places_of(value, span)?.into_iter().map(Value::Place).collect(),
             other => return Err(self.unfit("a list", other, span)),
         })
@@ -160,6 +162,7 @@ impl Expander<'_> {
             return self.names(receiver, &[name], expr);
         }
         let value = self.value(receiver)?;
+        self.found(&value)?;
         let elements = match &value {
             Value::Axis(axes) => self.factors(axes, receiver.span)?,
             value => self.elements(value, receiver.span)?,
@@ -190,6 +193,7 @@ impl Expander<'_> {
         span: Span,
     ) -> Eval<Value> {
         let value = self.value(receiver)?;
+        self.found(&value)?;
         let mut elements = self.elements(&value, receiver.span)?;
         let count = elements.len();
         let mut bounds = [0, count];
@@ -222,6 +226,7 @@ impl Expander<'_> {
                 let point = |value: &Value| if let Value::Point(point) = value { Some(*point) } else { None };
                 Value::Points(Rc::new(elements.iter().filter_map(point).collect()))
             }
+            Value::Matches(_) => Self::joined_matches(&elements),
             _ => list(elements),
         })
     }

@@ -17,7 +17,7 @@ use std::rc::Rc;
 impl Expander<'_> {
     pub(super) fn query(&mut self, query: Query, receiver: &Expr, args: &[Expr], span: Span) -> Eval<Value> {
         let value = match query {
-            Query::Only | Query::Except => self.filled(receiver)?,
+            Query::Only | Query::Except | Query::Find => self.filled(receiver)?,
             _ => self.value(receiver)?,
         };
         match query {
@@ -34,6 +34,10 @@ impl Expander<'_> {
             Query::Size => self.size(&value, receiver.span, args),
             Query::Input | Query::Output => self.points(query == Query::Input, &value, args, span),
             Query::Grad => self.gradients(&value, receiver.span),
+            Query::Find => {
+                let [arg] = args else { return Err(Stop::Reported) };
+                self.find(&value, receiver.span, arg, span)
+            }
         }
     }
 
@@ -114,6 +118,7 @@ impl Expander<'_> {
                 other => other,
             });
         }
+        self.found(&value)?;
         let diagnostic =
             Diagnostic::error(Code::WrongCount, format!("{wanted} elements are expected, but there are {found}"))
                 .primary(span, format!("selects {found}"));

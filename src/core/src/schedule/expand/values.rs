@@ -22,6 +22,7 @@ impl Expander<'_> {
             ExprKind::Local(local) => self.frame.get(local.0 as usize).cloned().flatten().ok_or(Stop::Reported)?,
             ExprKind::Global(global) => self.global(*global)?,
             ExprKind::Axis(axis) => Value::Axis(Axes::whole(*axis)),
+            ExprKind::Pattern(at) => Value::Pattern(self.hir.patterns[*at as usize].clone()),
             ExprKind::Word(word) => Value::Word(*word),
             ExprKind::Shaped(word, args) => self.shaped(*word, args)?,
             ExprKind::Class(want) => Value::Class(Rc::new(want.clone())),
@@ -115,6 +116,7 @@ impl Expander<'_> {
                 }
                 Ok(Value::Points(Rc::new(points)))
             }
+            Ty::Matches => Ok(Self::joined_matches(&values)),
             _ => Ok(list(values)),
         }
     }

@@ -41,6 +41,10 @@ impl Unit<'_, '_> {
     fn does_nothing(&mut self, value: &Expr, is_tried: bool) {
         let help = match value.ty {
             _ if is_tried => "only a primitive or a schedule can be tried".to_string(),
+            Ty::Matches | Ty::Match => {
+                let takes = primitives::ALL.iter().filter(|primitive| primitive.receiver == Receiver::ModuleOrMatch);
+                format!("ask something of it: {}", some_of(takes.map(|primitive| primitive.name)))
+            }
             Ty::Place(_) | Ty::Places(_) => {
                 let known = primitives::ALL.iter().map(|primitive| primitive.name);
                 format!("ask something of it: {}", some_of(known))
@@ -130,11 +134,12 @@ impl Unit<'_, '_> {
         let fits = match &receiver.ty {
             Ty::Any => true,
             Ty::Place(kind) | Ty::Places(kind) => match primitive.receiver {
-                Receiver::Module => *kind != PlaceKind::Tensor,
+                Receiver::Module | Receiver::ModuleOrMatch => *kind != PlaceKind::Tensor,
                 Receiver::Parameter => *kind != PlaceKind::Module,
                 Receiver::ModuleOrParameter | Receiver::Any => true,
                 Receiver::Point => false,
             },
+            Ty::Match | Ty::Matches => primitive.receiver == Receiver::ModuleOrMatch,
             Ty::Point | Ty::Points => primitive.receiver == Receiver::Point,
             _ => false,
         };

@@ -74,7 +74,10 @@ impl Unit<'_, '_> {
                 return Some(Expr { span, ty, kind: ExprKind::Global(*id) });
             }
             Some((Named::Axis(axis), _)) => return Some(Expr { span, ty: Ty::Axis, kind: ExprKind::Axis(*axis) }),
-            Some((Named::Pattern, _)) => return Some(Expr::error(span)),
+            Some((Named::Pattern(None), _)) => return Some(Expr::error(span)),
+            Some((Named::Pattern(Some(at)), _)) => {
+                return Some(Expr { span, ty: Ty::Pattern, kind: ExprKind::Pattern(*at) });
+            }
             None => {}
         }
         find_word(text).map(|at| word(Some(at), span))

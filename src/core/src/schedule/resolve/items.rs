@@ -169,8 +169,13 @@ impl Unit<'_, '_> {
     fn pattern(&mut self, item: ast::Pattern<'_>) {
         let Some(name) = item.name() else { return };
         self.names.later.remove(name.text());
+        let pattern = self.resolved_pattern(item).map(|pattern| {
+            let patterns = &mut self.resolver.hir.patterns;
+            patterns.push(pattern);
+            patterns.len() as u32 - 1
+        });
         if self.claim(name.text(), name.span()) {
-            self.names.values.insert(name.text().to_string(), (Named::Pattern, name.span()));
+            self.names.values.insert(name.text().to_string(), (Named::Pattern(pattern), name.span()));
         }
     }
 

@@ -11,6 +11,7 @@ mod functions;
 mod imports;
 mod items;
 mod paths;
+mod patterns;
 mod recursion;
 mod schedules;
 mod settings;
@@ -108,8 +109,8 @@ struct Names {
 enum Named {
     Global(GlobalId),
     Axis(u32),
-    /// Nothing takes one yet.
-    Pattern,
+    /// `None` for one with a mistake, which was reported.
+    Pattern(Option<u32>),
 }
 
 /// One file while it is resolved.

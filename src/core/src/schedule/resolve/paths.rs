@@ -169,7 +169,7 @@ impl Unit<'_, '_> {
         let (least, most) = match query {
             Query::Input | Query::Output => (0, 1),
             Query::Grad => (0, 0),
-            Query::Size | Query::Expect | Query::Is => (1, 1),
+            Query::Size | Query::Expect | Query::Is | Query::Find => (1, 1),
             Query::Only | Query::Except => (1, usize::MAX),
         };
         if args.len() < least || args.len() > most {
@@ -257,21 +257,21 @@ fn asked_of(query: Query, ty: &Ty) -> bool {
     let is_module = matches!(ty, Ty::Place(PlaceKind::Module) | Ty::Places(PlaceKind::Module));
     match (query, ty) {
         (_, Ty::Any) => true,
-        (Query::Input | Query::Output, Ty::Place(_) | Ty::Places(_)) => !is_tensor,
+        (Query::Input | Query::Output | Query::Find, Ty::Place(_) | Ty::Places(_)) => !is_tensor,
         (Query::Grad, Ty::Place(_) | Ty::Places(_)) => !is_module,
         (Query::Grad, Ty::Point | Ty::Points) => true,
         (Query::Size, Ty::Place(_)) => !is_module,
         (Query::Is, Ty::Place(_)) => true,
         (Query::Only | Query::Except | Query::Expect, Ty::Places(_)) => true,
         (Query::Only | Query::Except | Query::Expect, Ty::Place(_)) => !is_tensor,
-        (Query::Expect, Ty::Points | Ty::List(_)) => true,
+        (Query::Expect, Ty::Points | Ty::Matches | Ty::List(_)) => true,
         _ => false,
     }
 }
 
 fn receivers(query: Query) -> &'static str {
     match query {
-        Query::Input | Query::Output => "modules",
+        Query::Input | Query::Output | Query::Find => "modules",
         Query::Grad => "points and parameters",
         Query::Size => "one parameter or buffer",
         Query::Is => "one module",
@@ -286,6 +286,7 @@ fn takes(query: Query, ty: &Ty) -> bool {
         Query::Expect => ty.is_number(),
         Query::Is => matches!(ty, Ty::Class | Ty::Any),
         Query::Only | Query::Except => matches!(ty, Ty::Class | Ty::Any | Ty::Place(_) | Ty::Places(_)),
+        Query::Find => matches!(ty, Ty::Pattern | Ty::Any),
         Query::Grad => false,
     }
 }
@@ -296,6 +297,7 @@ fn taken(query: Query) -> &'static str {
         Query::Size => "a dimension: its role or its number",
         Query::Expect => "a number of elements",
         Query::Is => "a class",
+        Query::Find => "a pattern",
         Query::Only | Query::Except => "classes and selections",
         Query::Grad => "nothing",
     }
@@ -307,6 +309,7 @@ fn result(query: Query, receiver: &Ty) -> Ty {
         Query::Input | Query::Output | Query::Grad => Ty::Point,
         Query::Size => Ty::Number,
         Query::Is => Ty::Bool,
+        Query::Find => Ty::Matches,
         Query::Only | Query::Except | Query::Expect => match receiver {
             Ty::Place(_) => Ty::Places(PlaceKind::Module),
             other => other.clone(),

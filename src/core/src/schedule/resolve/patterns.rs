@@ -1,0 +1,400 @@
+//! Patterns: their expressions as terms over operators.
+//!
+//! Numbers are folded; what names a tensor of the pattern becomes an operator. A pattern with optional operands is
+//! resolved once per choice of those that are absent: an operator of two operands that loses one is the other.
+
+use super::super::nearest::{did_you_mean, some_of};
+use super::Unit;
+use crate::patterns::operators::{self, Given, Operator, Slot, SlotKind};
+use crate::patterns::{Param, Pattern, Term, TermId, Variant};
+use slapo_syntax::ast::{self, AstNode, BinaryOp, LiteralKind, PrefixOp, TypeRef};
+use slapo_syntax::{Code, Diagnostic, Span};
+use std::sync::Arc;
+
+/// Each doubles the number of variants.
+const MOST_OPTIONAL: usize = 4;
+/// Terms of one pattern: more than any kernel fuses, and few enough for search.
+const MOST_TERMS: usize = 200;
+
+/// What an expression of a pattern is.
+#[derive(Clone, Debug)]
+enum Part {
+    Term(TermId),
+    Number(f64),
+    Other(Given),
+    /// An optional operand that is absent in this variant, or what disappeared with it.
+    Absent,
+}
+
+/// A mistake, to be reported once for all variants.
+type Made<T> = Result<T, Box<Diagnostic>>;
+
+impl Unit<'_, '_> {
+    /// The pattern that an item declares, if it is sound.
+    pub(super) fn resolved_pattern(&mut self, item: ast::Pattern<'_>) -> Option<Arc<Pattern>> {
+        let name = item.name()?.text().to_string();
+        let (params, body) = (self.pattern_params(item)?, item.body()?);
+        let optional: Vec<usize> = (0..params.len()).filter(|at| params[*at].is_optional).collect();
+        let mut variants = Vec::new();
+        for absent in 0..1_usize << optional.len() {
+            let is_absent =
+                |at: usize| optional.iter().position(|known| *known == at).is_some_and(|bit| absent >> bit & 1 == 1);
+            let mut build = Build { params: &params, absent: &is_absent, variant: Variant::default() };
+            match build.results(body) {
+                Ok(()) => variants.push(build.variant),
+                Err(diagnostic) => {
+                    self.error(*diagnostic);
+                    return None;
+                }
+            }
+        }
+        // Without an operand two choices may come to the same expression.
+        variants.dedup();
+        let unused = params.iter().enumerate().find(|(at, _)| !variants[0].terms.contains(&Term::Param(*at)));
+        if let Some((_, param)) = unused {
+            let span = item.params().map_or(item.span(), |params| params.span());
+            let message = format!("`{name}` does not use its parameter `{}`", param.name);
+            self.error(Diagnostic::error(Code::BadPattern, message).primary(span, "stands for nothing"));
+            return None;
+        }
+        Some(Arc::new(Pattern { name, params, variants }))
+    }
+
+    fn pattern_params(&mut self, item: ast::Pattern<'_>) -> Option<Vec<Param>> {
+        let mut params: Vec<Param> = Vec::new();
+        for param in item.params().into_iter().flat_map(ast::ParamList::params) {
+            let name = param.name()?;
+            if params.iter().any(|known| known.name == name.text()) {
+                let message = format!("`{}` is declared twice", name.text());
+                self.error(Diagnostic::error(Code::NameTaken, message).primary(name.span(), "for the second time"));
+                return None;
+            }
+            let is_number = match param.ty() {
+                None => false,
+                Some(TypeRef::Named(ty)) if ty.name().is_some_and(|ty| ty.text() == "float") => true,
+                Some(ty) => {
+                    let diagnostic =
+                        Diagnostic::error(Code::BadPattern, "a parameter of a pattern is a tensor or a number")
+                            .primary(ty.syntax().span(), "neither")
+                            .help(format!("write `{0}` for a tensor, `{0}: float` for a number", name.text()));
+                    self.error(diagnostic);
+                    return None;
+                }
+            };
+            if let Some(default) = param.default() {
+                let diagnostic = Diagnostic::error(Code::BadPattern, "a parameter of a pattern has no default")
+                    .primary(default.span(), "a default")
+                    .help("what a parameter stands for is found in the model");
+                self.error(diagnostic);
+                return None;
+            }
+            params.push(Param { name: name.text().to_string(), is_number, is_optional: param.is_optional() });
+        }
+        if params.iter().filter(|param| param.is_optional).count() > MOST_OPTIONAL {
+            let message = format!("a pattern has at most {MOST_OPTIONAL} optional operands");
+            self.error(Diagnostic::error(Code::BadPattern, message).primary(item.params()?.span(), "too many"));
+            return None;
+        }
+        Some(params)
+    }
+}
+
+struct Build<'p> {
+    params: &'p [Param],
+    absent: &'p dyn Fn(usize) -> bool,
+    variant: Variant,
+}
+
+impl Build<'_> {
+    fn results(&mut self, body: ast::Expr<'_>) -> Made<()> {
+        let results: Vec<ast::Expr> = match body {
+            ast::Expr::List(list) => list.elements().collect(),
+            one => vec![one],
+        };
+        for result in results {
+            let span = result.span();
+            match self.part(result)? {
+                Part::Term(term) if matches!(self.variant.terms[term], Term::Apply(..)) => {
+                    self.variant.results.push(term);
+                }
+                _ => return Err(wrong(span, "a result of a pattern is computed by an operator", "no operator")),
+            }
+        }
+        match self.variant.results.is_empty() {
+            true => Err(wrong(body.span(), "a pattern has a result", "an empty list")),
+            false => Ok(()),
+        }
+    }
+
+    fn part(&mut self, expr: ast::Expr<'_>) -> Made<Part> {
+        let span = expr.span();
+        if self.variant.terms.len() > MOST_TERMS {
+            return Err(wrong(span, &format!("a pattern has at most {MOST_TERMS} terms"), "one too many"));
+        }
+        match expr {
+            ast::Expr::Paren(paren) => match paren.inner() {
+                Some(inner) => self.part(inner),
+                None => Ok(Part::Absent),
+            },
+            ast::Expr::Name(name) => self.name(name.text(), span),
+            ast::Expr::Literal(literal) => literal_part(literal, span),
+            ast::Expr::List(list) => dims(list),
+            ast::Expr::Prefix(prefix) if prefix.op() == Some(PrefixOp::Neg) => {
+                let Some(operand) = prefix.operand() else { return Ok(Part::Absent) };
+                match self.part(operand)? {
+                    Part::Number(number) => Ok(Part::Number(-number)),
+                    operand => self.apply("neg", vec![(operand, span)], span),
+                }
+            }
+            ast::Expr::Binary(binary) => self.binary(binary, span),
+            ast::Expr::Call(call) => self.call(call, span),
+            ast::Expr::Error(_) => Err(wrong(span, "this is no pattern", "not understood")),
+            _ => {
+                let diagnostic =
+                    wrong(span, "a pattern is made of operators, numbers and its own parameters", "something else");
+                Err(Box::new(diagnostic.help("what a path leads to is found by `m.….find(…)`")))
+            }
+        }
+    }
+
+    fn name(&mut self, name: &str, span: Span) -> Made<Part> {
+        if let Some(at) = self.params.iter().position(|param| param.name == name) {
+            return Ok(match (self.absent)(at) {
+                true => Part::Absent,
+                false => Part::Term(self.variant.term(Term::Param(at))),
+            });
+        }
+        if name == "pi" {
+            return Ok(Part::Number(std::f64::consts::PI));
+        }
+        let diagnostic = Diagnostic::error(Code::UnknownName, format!("the pattern has no parameter `{name}`"))
+            .primary(span, "unknown name");
+        let help = match operators::find(name) {
+            Some(_) => format!("an operator takes its operands in parentheses: `{name}(…)`"),
+            None => did_you_mean(name, self.params.iter().map(|param| param.name.as_str()))
+                .unwrap_or_else(|| "a pattern knows its own parameters, operators and `pi`".to_string()),
+        };
+        Err(Box::new(diagnostic.help(help)))
+    }
+
+    fn binary(&mut self, binary: ast::Binary<'_>, span: Span) -> Made<Part> {
+        let (Some(left), Some(op), Some(right)) = (binary.left(), binary.op(), binary.right()) else {
+            return Ok(Part::Absent);
+        };
+        let (name, fold): (&str, fn(f64, f64) -> f64) = match op {
+            BinaryOp::Add => ("add", |a, b| a + b),
+            BinaryOp::Sub => ("sub", |a, b| a - b),
+            BinaryOp::Mul => ("mul", |a, b| a * b),
+            BinaryOp::Div => ("div", |a, b| a / b),
+            BinaryOp::Pow => ("pow", f64::powf),
+            _ => {
+                let message = format!("a pattern has no operator `{}`", op.symbol());
+                let diagnostic = wrong(span, &message, "not an operator on tensors");
+                return Err(Box::new(diagnostic.help("between operands stand `+`, `-`, `*`, `/` and `^`")));
+            }
+        };
+        let (left, right) = ((self.part(left)?, left.span()), (self.part(right)?, right.span()));
+        match (&left.0, &right.0) {
+            (Part::Number(a), Part::Number(b)) => Ok(Part::Number(fold(*a, *b))),
+            // Without one operand, the operator is the other.
+            (Part::Absent, _) => Ok(right.0),
+            (_, Part::Absent) => Ok(left.0),
+            _ => self.apply(name, vec![left, right], span),
+        }
+    }
+
+    fn call(&mut self, call: ast::Call<'_>, span: Span) -> Made<Part> {
+        let Some(name) = call.name() else { return Ok(Part::Absent) };
+        let Some(operator) = operators::find(name.text()) else {
+            let diagnostic =
+                Diagnostic::error(Code::UnknownCallable, format!("there is no operator `{}`", name.text()))
+                    .primary(name.span(), "unknown operator");
+            let help = did_you_mean(name.text(), operators::names())
+                .unwrap_or_else(|| format!("operators are {}", some_of(operators::names())));
+            return Err(Box::new(diagnostic.help(help)));
+        };
+        let mut parts: Vec<Option<(Part, Span)>> = operator.slots.iter().map(|_| None).collect();
+        let mut next = 0;
+        for arg in call.args().into_iter().flat_map(ast::ArgList::args) {
+            let at = match arg.label() {
+                Some(label) => slot_named(operator, label.text(), label.span())?,
+                None => {
+                    next += 1;
+                    next - 1
+                }
+            };
+            let (Some(slot), Some(value)) = (operator.slots.get(at), arg.value()) else {
+                let message = match operator.slots.len() {
+                    1 => format!("`{}` takes 1 argument", operator.name),
+                    count => format!("`{}` takes {count} arguments", operator.name),
+                };
+                return Err(Box::new(
+                    Diagnostic::error(Code::TooManyArguments, message).primary(arg.span(), "too many"),
+                ));
+            };
+            if parts[at].is_some() {
+                let message = format!("`{}` is given twice", slot.name);
+                return Err(Box::new(
+                    Diagnostic::error(Code::RepeatedArgument, message).primary(arg.span(), "for the second time"),
+                ));
+            }
+            parts[at] = Some((self.part(value)?, arg.span()));
+        }
+        if let (["x"], [Some((Part::Number(number), _))]) =
+            (operator.slots.iter().map(|slot| slot.name).collect::<Vec<_>>().as_slice(), parts.as_slice())
+        {
+            return fold(operator.name, *number, span);
+        }
+        let missing = operator.slots.iter().zip(&parts).find(|(slot, part)| part.is_none() && slot.default.is_none());
+        if let Some((slot, _)) = missing {
+            let message = format!("`{}` is given no `{}`", operator.name, slot.name);
+            let diagnostic = Diagnostic::error(Code::MissingArgument, message).primary(span, "an operand is missing");
+            return Err(Box::new(diagnostic.help(format!("its operands are {}", some_of(slot_names(operator))))));
+        }
+        self.filled(operator, parts, span)
+    }
+
+    fn apply(&mut self, name: &str, parts: Vec<(Part, Span)>, span: Span) -> Made<Part> {
+        let Some(operator) = operators::find(name) else { return Ok(Part::Absent) };
+        self.filled(operator, parts.into_iter().map(Some).collect(), span)
+    }
+
+    fn filled(&mut self, operator: &'static Operator, parts: Vec<Option<(Part, Span)>>, span: Span) -> Made<Part> {
+        let mut args = Vec::with_capacity(parts.len());
+        for (slot, part) in operator.slots.iter().zip(parts) {
+            let Some((part, at)) = part else {
+                args.push(None);
+                continue;
+            };
+            match (part, slot.default) {
+                (Part::Absent, Some(_)) => args.push(None),
+                // What has no other operand disappears with this one.
+                (Part::Absent, None) => return Ok(Part::Absent),
+                (part, _) => args.push(Some(self.given(operator, slot, part, at)?)),
+            }
+        }
+        let is_tensor = |term: &TermId| match &self.variant.terms[*term] {
+            Term::Param(at) => !self.params[*at].is_number,
+            Term::Apply(..) => true,
+            Term::Given(_) => false,
+        };
+        if !args.iter().flatten().any(is_tensor) {
+            let diagnostic = wrong(span, "a pattern does not compute with the model's numbers", "no tensor in it");
+            return Err(Box::new(
+                diagnostic.help("a parameter of type `float` is an operand or an attribute by itself"),
+            ));
+        }
+        Ok(Part::Term(self.variant.term(Term::Apply(operator, args))))
+    }
+
+    /// An operand or attribute as a term.
+    fn given(&mut self, operator: &Operator, slot: &Slot, part: Part, span: Span) -> Made<TermId> {
+        let found = match part {
+            Part::Term(term) => {
+                let is_number = matches!(&self.variant.terms[term], Term::Param(at) if self.params[*at].is_number);
+                let fits = match slot.kind {
+                    SlotKind::Operand => true,
+                    SlotKind::Tensor => !is_number,
+                    SlotKind::Number => is_number,
+                    SlotKind::Bool | SlotKind::Text | SlotKind::Dims => false,
+                };
+                if fits {
+                    return Ok(term);
+                }
+                if is_number { "a number of the model" } else { "a tensor" }
+            }
+            Part::Number(number) => match slot.fit(Given::Number(number), usize::MAX >> 1) {
+                // Dimensions are counted once the rank is known.
+                Some(_) => return Ok(self.variant.term(Term::Given(Given::Number(number)))),
+                None => "a number",
+            },
+            Part::Other(given) => match slot.fit(given.clone(), usize::MAX >> 1) {
+                Some(_) => return Ok(self.variant.term(Term::Given(given))),
+                None => "something else",
+            },
+            Part::Absent => "nothing",
+        };
+        let wanted = match slot.kind {
+            SlotKind::Operand => "a tensor or a number",
+            SlotKind::Tensor => "a tensor",
+            SlotKind::Number => "a number",
+            SlotKind::Bool => "`true` or `false`",
+            SlotKind::Text => "a string",
+            SlotKind::Dims => "a dimension or a list of dimensions, as numbers",
+        };
+        let message = format!("`{}` of `{}` is {wanted}, not {found}", slot.name, operator.name);
+        Err(Box::new(Diagnostic::error(Code::WrongType, message).primary(span, found)))
+    }
+}
+
+/// `sqrt(2)`: a function of a number is a number.
+fn fold(name: &str, number: f64, span: Span) -> Made<Part> {
+    let result = match name {
+        "abs" => number.abs(),
+        "cos" => number.cos(),
+        "exp" => number.exp(),
+        "log" => number.ln(),
+        "neg" => -number,
+        "relu" => number.max(0.0),
+        "rsqrt" => 1.0 / number.sqrt(),
+        "sigmoid" => 1.0 / (1.0 + (-number).exp()),
+        "sin" => number.sin(),
+        "sqrt" => number.sqrt(),
+        "tanh" => number.tanh(),
+        _ => return Err(wrong(span, &format!("`{name}` takes a tensor, not a number"), "a number")),
+    };
+    Ok(Part::Number(result))
+}
+
+fn literal_part(literal: ast::Literal<'_>, span: Span) -> Made<Part> {
+    match literal.kind() {
+        Some(LiteralKind::Bool(value)) => Ok(Part::Other(Given::Bool(value))),
+        Some(LiteralKind::Str(text)) => Ok(Part::Other(Given::Text(text.value()))),
+        Some(LiteralKind::Number(number)) if number.suffix().is_empty() => {
+            let text = number.digits().replace('_', "");
+            let parsed: Option<f64> = text.parse().ok();
+            parsed.map(Part::Number).ok_or_else(|| wrong(span, "this number is not understood", "no number"))
+        }
+        _ => Err(wrong(span, "a number of a pattern has no unit", "with a unit")),
+    }
+}
+
+/// `[-2, -1]`
+fn dims(list: ast::List<'_>) -> Made<Part> {
+    let mut dims = Vec::new();
+    for element in list.elements() {
+        let number = match element {
+            ast::Expr::Literal(literal) => literal_part(literal, element.span())?,
+            ast::Expr::Prefix(prefix) => match prefix.operand() {
+                Some(ast::Expr::Literal(literal)) => match literal_part(literal, element.span())? {
+                    Part::Number(number) => Part::Number(-number),
+                    other => other,
+                },
+                _ => Part::Absent,
+            },
+            _ => Part::Absent,
+        };
+        match number {
+            Part::Number(number) if number.fract() == 0.0 => dims.push(number as i64),
+            _ => return Err(wrong(element.span(), "inside a pattern a list is of dimensions", "no whole number")),
+        }
+    }
+    Ok(Part::Other(Given::Dims(dims)))
+}
+
+fn slot_named(operator: &Operator, name: &str, span: Span) -> Made<usize> {
+    operator.slots.iter().position(|slot| slot.name == name).ok_or_else(|| {
+        let help = did_you_mean(name, slot_names(operator))
+            .unwrap_or_else(|| format!("it takes {}", some_of(slot_names(operator))));
+        let message = format!("`{}` takes no `{name}`", operator.name);
+        Box::new(Diagnostic::error(Code::UnknownArgument, message).primary(span, "unknown argument").help(help))
+    })
+}
+
+fn slot_names(operator: &Operator) -> impl Iterator<Item = &'static str> + Clone {
+    operator.slots.iter().map(|slot| slot.name)
+}
+
+fn wrong(span: Span, message: &str, here: &str) -> Box<Diagnostic> {
+    Box::new(Diagnostic::error(Code::BadPattern, message).primary(span, here))
+}

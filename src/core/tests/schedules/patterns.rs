@@ -1,0 +1,203 @@
+//! Patterns: what is found, what is not and why, and what may be done with a match. Tests with a number are faults of
+//! other tools, by number.
+
+use crate::support::{Run, run};
+use slapo_core::schedule::{replay, to_json};
+
+const GELU: &str = "pattern gelu_tanh(x) = 0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ^ 3)))";
+
+fn on(model: &str, items: &str, body: &str) -> Run {
+    let text = format!(
+        "model \"{model}\"\ninput {{ batch = 8, seq = 16 }}\n{items}\nschedule main(m: Module) {{\n{body}\n}}\n"
+    );
+    run("pattern", &text).compiled()
+}
+
+/// On the example, whose activation is GELU in steps.
+fn gpt2(items: &str, body: &str) -> Run {
+    on("gpt2-tiny.pt2", items, body)
+}
+
+/// The targets of all steps, with nothing to say.
+fn targets(run: &Run) -> Vec<&str> {
+    assert_eq!(run.rendered(), "");
+    run.checked.steps.iter().map(|step| step.target.path.as_str()).collect()
+}
+
+/// One error of that code, with everything in `said`.
+fn refused(run: &Run, code: &str, said: &[&str]) {
+    let shown = run.rendered();
+    assert_eq!(run.codes(), [code], "{shown}");
+    for words in said {
+        assert!(shown.contains(words), "nothing of `{words}` in {shown}");
+    }
+}
+
+#[test]
+fn a_pattern_is_found_in_every_block_and_below_any_module() {
+    let all = ["transformer.h.0.mlp.act", "transformer.h.1.mlp.act", "transformer.h.2.mlp.act"];
+    let all = all.map(|path| format!("{path}.find(gelu_tanh)"));
+    for body in [
+        "m.find(gelu_tanh).checkpoint()",
+        "m.transformer.h.find(gelu_tanh).expect(3).checkpoint()",
+        "m.**.find(gelu_tanh).checkpoint()",
+        "for b in m.transformer.h { b.mlp.act.find(gelu_tanh)[0].checkpoint() }",
+        "for found in m.find(gelu_tanh) { found.checkpoint() }",
+    ] {
+        assert_eq!(targets(&gpt2(GELU, body)), all, "{body}");
+    }
+    let run = gpt2(GELU, "m.find(gelu_tanh)[1 ..].checkpoint()");
+    assert_eq!(targets(&run), all[1..]);
+    let recomputed = &run.checked.effects.recomputed;
+    assert!(recomputed.iter().all(|(values, _)| values.len() == 8), "{recomputed:?}");
+}
+
+#[test]
+fn commutative_operands_change_places_and_nothing_else_does() {
+    let other = "pattern gelu(y) = (1 + tanh((0.044715 * y ^ 3 + y) * sqrt(2 / pi))) * (y * 0.5)";
+    assert_eq!(targets(&gpt2(other, "m.find(gelu).checkpoint()")).len(), 3);
+    let regrouped = "pattern gelu(y) = 0.5 * (y * (1 + tanh((0.044715 * y ^ 3 + y) * sqrt(2 / pi))))";
+    refused(&gpt2(regrouped, "m.find(gelu).checkpoint()"), "S0210", &["closest at"]);
+    let difference = "pattern d(a) = 1 - tanh(a)";
+    refused(&gpt2(difference, "m.transformer.h[0].mlp.find(d).checkpoint()"), "S0210", &["computed by `sub`"]);
+}
+
+#[test]
+fn numbers_of_the_model_are_bound_and_agree() {
+    let norm = "pattern norm(x, w, eps: float) = w * (x * rsqrt(mean(x ^ 2, dim: -1, keepdim: true) + eps))";
+    let llama = |items: &str, body: &str| on("llama-tiny.pt2", items, body);
+    assert_eq!(targets(&llama(norm, "m.find(norm).expect(5).checkpoint()")).len(), 5);
+    let wrong = norm.replace("dim: -1", "dim: 1");
+    refused(&llama(&wrong, "m.find(norm).checkpoint()"), "S0210", &["dimension 1", "dimension 2"]);
+    let wrong = norm.replace(", keepdim: true", "");
+    refused(&llama(&wrong, "m.find(norm).checkpoint()"), "S0210", &["`keepdim: false`", "true"]);
+    let twice = "pattern twice(x, c: float) = tanh(c * (x + c * x ^ 3))";
+    refused(&gpt2(twice, "m.find(twice).checkpoint()"), "S0210", &["`c` would stand for two different values"]);
+    let swiglu = "pattern swiglu(g, u) = silu(g) * u";
+    assert_eq!(
+        targets(&llama(swiglu, "m.find(swiglu).checkpoint()")),
+        ["model.layers.0.mlp.find(swiglu)", "model.layers.1.mlp.find(swiglu)"]
+    );
+}
+
+/// `b?`: its operator disappears with it, or the operator goes without it.
+#[test]
+fn optional_operands_may_be_absent() {
+    let block = "pattern block(x, r, w, b?, p: float, eps: float) = layer_norm(dropout(x, p: p) + r, w, b, eps: eps)";
+    assert_eq!(targets(&on("bert-tiny.pt2", block, "m.find(block).expect(4).checkpoint()")).len(), 4);
+    let scaled = "pattern act(x, b?) = tanh(x + b)";
+    assert_eq!(targets(&gpt2(scaled, "m.find(act).expect(3).checkpoint()")).len(), 3);
+    let linear = "pattern lin(x, w, b?) = linear(x, w, b)";
+    assert_eq!(targets(&on("llama-tiny.pt2", linear, "m.find(lin).expect(15).checkpoint()")).len(), 15);
+    let strict = "pattern lin(x, w, b) = linear(x, w, b)";
+    refused(&on("llama-tiny.pt2", strict, "m.find(lin).checkpoint()"), "S0210", &["a tensor for `b`", "nothing"]);
+}
+
+/// Q, K and V of one input, and a sum that is a result beside what is made of it.
+#[test]
+fn patterns_have_several_results() {
+    let qkv = "pattern qkv(x, q, k, v, a, b, c) = [linear(x, q, a), linear(x, k, b), linear(x, v, c)]";
+    let run = on("bert-tiny.pt2", qkv, "m.find(qkv).checkpoint()");
+    let paths = targets(&run);
+    assert_eq!(paths[0], "bert.encoder.layer.0.attention.self.find(qkv)");
+    let add = "pattern add_norm(x, r, w, b) = [x + r, layer_norm(x + r, w, b)]";
+    assert_eq!(targets(&gpt2(add, "m.transformer.h.find(add_norm).checkpoint()")).len(), 5);
+    // The sum is used by the next block too: without being a result it would escape.
+    let norm = "pattern norm(x, r, w, b) = layer_norm(x + r, w, b)";
+    let run = gpt2(norm, "m.transformer.h[0].find(norm).checkpoint()");
+    refused(&run, "S0210", &["inside of it is also used by", "transformer.h.0"]);
+}
+
+#[test]
+fn matches_of_one_pattern_do_not_overlap_and_are_numbered() {
+    let product = "pattern product(a, b) = a * b";
+    let run = gpt2(product, "m.transformer.h[0].mlp.find(product).checkpoint()");
+    let act = "transformer.h.0.mlp.act.find(product)";
+    assert_eq!(targets(&run), [act.to_string()]);
+    let scaled = "pattern scaled(x, c: float) = x * c";
+    let run = gpt2(scaled, "m.transformer.h[0].mlp.find(scaled).checkpoint()");
+    assert_eq!(targets(&run), (0..3).map(|i| format!("transformer.h.0.mlp.act.find(scaled)[{i}]")).collect::<Vec<_>>());
+    let chain = "pattern chain(a, b, c: float) = a * b * c";
+    refused(
+        &gpt2(chain, "m.transformer.h[0].mlp.find(chain).checkpoint()"),
+        "S0210",
+        &["2 of 2 operators agree", "a tensor for `b`"],
+    );
+}
+
+#[test]
+fn a_match_checkpointed_twice_or_across_another_is_refused() {
+    let items = format!("{GELU}\npattern inner(x) = 1 + tanh(x)");
+    let b = "let b = m.transformer.h[0].mlp\n";
+    refused(&gpt2(&items, &format!("{b}b.find(gelu_tanh).checkpoint()\nb.find(gelu_tanh).checkpoint()")), "S0501", &[]);
+    let run = gpt2(&items, &format!("{b}b.find(gelu_tanh).checkpoint()\nb.find(inner).checkpoint()"));
+    refused(&run, "S0502", &["operators in common", "checkpointed here"]);
+    let run = gpt2(&items, &format!("{b}m.transformer.h[0].checkpoint()\nb.find(inner).checkpoint()"));
+    refused(&run, "S0503", &["`transformer.h.0` is recomputed as a whole"]);
+    let run = gpt2(&items, &format!("{b}m.transformer.h[0].checkpoint()\ntry b.find(inner).checkpoint()"));
+    assert_eq!((run.rendered().as_str(), run.checked.skipped.len()), ("", 1));
+}
+
+#[test]
+fn recorded_matches_are_replayed() {
+    let run = gpt2(GELU, "m.find(gelu_tanh).checkpoint()");
+    let model = run.model.as_deref().unwrap();
+    let json = to_json(&run.checked.steps).unwrap();
+    assert_eq!(replay(&json, model, run.checked.sizes, &[]), Ok(run.checked.effects.clone()));
+    let beyond = json.replace("\"values\": [", "\"values\": [\n999999,");
+    assert!(replay(&beyond, model, run.checked.sizes, &[]).is_err());
+}
+
+/// A pattern that matches nothing says how close it comes, and is no error where that is expected.
+#[test]
+fn f34_a_pattern_without_a_match_names_the_nearest_place() {
+    let erf = "pattern gelu(x) = 0.5 * x * (1 + erf(x / sqrt(2)))";
+    let run = gpt2(erf, "m.transformer.h[1].mlp.find(gelu).checkpoint()");
+    refused(&run, "S0210", &["3 of 5 operators agree", "goes on with erf, the model with tanh", "activations.py"]);
+    for body in ["try m.find(gelu).checkpoint()", "require len(m.find(gelu).expect(0)) == 0"] {
+        assert_eq!(gpt2(erf, body).rendered(), "", "{body}");
+    }
+    refused(&gpt2(GELU, "m.find(gelu_tanh).expect(4).checkpoint()"), "S0204", &["4 elements are expected"]);
+    // Every alternative of a list that matches nothing, also where a library asks.
+    refused(&gpt2(erf, "for p in [gelu] { m.find(p).checkpoint() }"), "S0210", &[]);
+}
+
+/// Constants and edges count: another number or another operand is no match.
+#[test]
+fn f35_a_pattern_does_not_match_too_much() {
+    for (from, to) in [("0.044715", "0.0447"), ("0.5", "0.25"), ("x ^ 3", "x ^ 2"), ("2 / pi", "3 / pi")] {
+        let wrong = GELU.replacen(from, to, 1);
+        refused(&gpt2(&wrong, "m.find(gelu_tanh).checkpoint()"), "S0210", &["the pattern wants"]);
+    }
+    let same = "pattern square(x) = x * x";
+    refused(&gpt2(same, "m.find(square).checkpoint()"), "S0210", &["`x` would stand for two different values"]);
+    // The rounding of a float32 is no difference.
+    let rounded = GELU.replacen("sqrt(2 / pi)", "0.79788458", 1);
+    assert_eq!(targets(&gpt2(&rounded, "m.find(gelu_tanh).checkpoint()")).len(), 3);
+}
+
+/// A value inside of the pattern that is used elsewhere is named, with its use.
+#[test]
+fn f37_an_escaping_value_is_named() {
+    let inner = "pattern product(x, c: float) = (x + c * x ^ 3) * x";
+    let run = gpt2(inner, "m.find(product).checkpoint()");
+    refused(&run, "S0210", &["`product`"]);
+    let sum = "pattern next(x, r, w, b) = layer_norm(x + r, w, b)";
+    refused(&gpt2(sum, "m.transformer.h[1].find(next).checkpoint()"), "S0210", &["is also used by"]);
+}
+
+/// What a pattern holds may lie in several modules, below the searched one at any depth.
+#[test]
+fn f38_matches_cross_the_borders_of_modules() {
+    let across = "pattern dense(x, w, b) = gelu(linear(x, w, b))";
+    let run = on("bert-tiny.pt2", across, "m.find(dense).checkpoint()");
+    let path = |layer: u32| format!("bert.encoder.layer.{layer}.intermediate.find(dense)");
+    assert_eq!(targets(&run)[..2], [path(0), path(1)]);
+    // The searched module holds all of it, or it is not found there.
+    let run = on(
+        "bert-tiny.pt2",
+        across,
+        "m.bert.encoder.layer[0].intermediate.intermediate_act_fn.find(dense).checkpoint()",
+    );
+    refused(&run, "S0210", &["linear, which belongs to it, is computed outside"]);
+}

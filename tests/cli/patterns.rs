@@ -1,0 +1,63 @@
+//! `slapoc verify` of what schedules do with the patterns they find: parity with libtorch's own autograd, dropout on.
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const GELU: &str = "pattern gelu_tanh(x) = 0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ^ 3)))";
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository")
+}
+
+fn slapoc(command: &str, model: &str, items: &str, body: &str) -> Output {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("found.slapo");
+    let model = root().join(model);
+    let text = format!(
+        "use std.parallel.{{column, row}}\nmodel \"{}\"\ninput {{ batch = 4, seq = 7 }}\nmesh {{ dp = 1, tp = 2 }}\n{items}\n\
+         schedule main(m: Module) {{\n{body}\n}}\n",
+        model.display()
+    );
+    std::fs::write(&path, text).expect("writing the schedule");
+    let mut slapoc = Command::new(env!("CARGO_BIN_EXE_slapoc"));
+    slapoc.args([command, "--message-format", "json"]).arg(&path).output().expect("slapoc starts")
+}
+
+/// The record of that type, of a run that must succeed.
+fn record(command: &str, kind: &str, model: &str, items: &str, body: &str) -> Value {
+    let output = slapoc(command, model, items, body);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{body}:\n{text}\n{errors}");
+    let mut records = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("a line of JSON"));
+    records.find(|record| record["type"] == kind).unwrap_or_else(|| panic!("no {kind} in {text}"))
+}
+
+/// Right beside the unscheduled model: `equal` bit by bit, or `rounding` where the schedule reorders sums.
+fn right(verdict: &str, model: &str, items: &str, body: &str) {
+    let report = record("verify", "verify", model, items, body);
+    assert_eq!(report["verdict"], verdict, "{body}: {report}");
+    let class = if verdict == "equal" { "exact" } else { "reassociating" };
+    assert_eq!(report["class"], class, "{body}");
+}
+
+/// Recomputation of what a pattern found, beside tensor parallelism of the layers around it and recomputed modules.
+#[test]
+fn a_checkpointed_match_changes_no_number() {
+    let items = format!(
+        "{GELU}\npattern next(x, r, w, b, p: float) = [dropout(x, p: p) + r, layer_norm(dropout(x, p: p) + r, w, b)]"
+    );
+    let gpt2 = "examples/gpt2/gpt2-tiny.pt2";
+    for body in [
+        "m.find(gelu_tanh).checkpoint()",
+        "m.find(gelu_tanh).checkpoint()\nm.transformer.h[0].checkpoint()",
+        "m.find(next).expect(6).checkpoint()",
+    ] {
+        right("equal", gpt2, &items, body);
+    }
+    let parallel = "for b in m.transformer.h {\ncolumn(b.mlp.c_fc, over: tp)\nrow(b.mlp.c_proj, over: tp)\n}";
+    right("rounding", gpt2, &items, &format!("m.find(gelu_tanh).checkpoint()\n{parallel}"));
+    let qkv = "pattern qkv(x, q, k, v, a?, b?, c?) = [linear(x, q, a), linear(x, k, b), linear(x, v, c)]";
+    right("equal", "tests/data/llama-tiny.pt2", qkv, "m.find(qkv).checkpoint()");
+}
