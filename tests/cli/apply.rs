@@ -320,3 +320,31 @@ fn another_schedule_of_the_file_can_be_the_entry() {
     let none = steps(&["--schedule", "none"]).expect(1).stderr;
     assert!(none.contains("its schedules are `main`, `all`"), "{none}");
 }
+
+/// Keeping the output of attention spares its recomputation, the all-reduce in it included, and takes its memory.
+#[test]
+fn what_is_kept_is_not_computed_again() {
+    let report = |keep: &str| -> Value {
+        let text = format!(
+            "use std.parallel.{{column, row}}\nmodel \"model.pt2\"\ninput {{ batch = 8, seq = 64 }}\nmesh {{ tp = 2 }}\n\
+             schedule main(m: GPT2LMHeadModel) {{\n    for b in m.transformer.h {{\n\
+             column(b.attn.c_attn, over: tp, groups: 3)\nrow(b.attn.c_proj, over: tp)\nb.checkpoint({keep})\n}}\n}}\n"
+        );
+        let run = run_on(text, &["apply", "main.slapo", "--message-format", "json"]).expect(0);
+        let mut records = run.stdout.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+        records.find(|record| record["type"] == "report").expect("a report")
+    };
+    let number = |value: &Value| value.as_u64().expect("a number");
+    let again = |report: &Value| number(&report["recomputed_operators"]);
+    let activations = |report: &Value| number(&report["memory"]["after"]["activations"]);
+    let reductions = |report: &Value| -> u64 {
+        let all = report["collectives"].as_array().expect("collectives").iter();
+        all.filter(|one| one["function"] == "backward").map(|one| number(&one["calls"])).sum()
+    };
+    let (nothing, kept) = (report(""), report("keep: [b.attn.output()]"));
+    assert!(again(&kept) > 0 && again(&kept) < again(&nothing), "{} of {}", again(&kept), again(&nothing));
+    assert!(activations(&kept) > activations(&nothing));
+    assert_eq!((reductions(&nothing), reductions(&kept)), (6, 3), "{:#}", kept["collectives"]);
+    // What enters the module is kept anyway.
+    assert_eq!(again(&report("keep: [b.input()]")), again(&nothing));
+}

@@ -409,3 +409,35 @@ fn half_precision_has_no_verdict() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
     assert!(said.contains("float64") && said.contains("--dtype f32"), "{said}");
 }
+
+/// Values that are kept in recomputed blocks, in every combination of inside and border: equal in every bit.
+#[test]
+fn what_is_kept_changes_no_bit() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let cases = [
+        (
+            "examples/gpt2/gpt2-tiny.pt2",
+            "for b in m.transformer.h { b.checkpoint(keep: [b.attn.output(), b.mlp.c_fc.output()]) }",
+        ),
+        (
+            "tests/data/bert-tiny.pt2",
+            "for l in m.bert.encoder.layer { l.checkpoint(keep: [l.attention.output.dense.input()]) }",
+        ),
+        ("tests/data/opt-tiny.pt2", "m.model.decoder.checkpoint(keep: m.model.decoder.layers.*.self_attn.output())"),
+        (
+            "tests/data/llama-tiny.pt2",
+            "for l in m.model.layers { l.checkpoint(keep: [l.input(), l.mlp.act_fn.output(), l.mlp.output()]) }",
+        ),
+    ];
+    for (model, body) in cases {
+        let schedule = written(folder.path(), model, 1, 1, body);
+        let report = report(&schedule, &["--batch", "4", "--seq", "11", "--steps", "2"]);
+        assert_eq!((&report["class"], &report["verdict"]), (&"exact".into(), &"equal".into()), "{model}: {report:#}");
+    }
+    // On a mesh, with micro-batches, what is kept is what the ranks hold.
+    let body = format!(
+        "{GPT2}\nm.accumulate(steps: 2)\nfor b in m.transformer.h {{ b.checkpoint(keep: [b.attn.output(), b.mlp.c_proj.input()]) }}"
+    );
+    let schedule = written(folder.path(), "examples/gpt2/gpt2-tiny.pt2", 2, 2, &body);
+    assert_ne!(report(&schedule, &["--batch", "8", "--seq", "11"])["verdict"], "wrong");
+}

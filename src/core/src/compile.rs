@@ -27,6 +27,8 @@ pub struct Effects {
     pub checkpoints: Vec<(ModuleId, u32)>,
     /// Nodes to recompute in backward, by what they compute in the imported graph, with the step that asked for it.
     pub recomputed: Vec<(Vec<ValueId>, u32)>,
+    /// Values on borders inside of these modules that are kept instead, by the step that checkpoints.
+    pub kept: Vec<(SyncPoint, u32)>,
     pub micro_batches: u32,
     /// Axes of the mesh, outermost first; [`Shard::axis`] and its kin index this.
     pub axes: Vec<MeshAxis>,
@@ -129,6 +131,7 @@ impl Default for Effects {
             frozen: BTreeSet::new(),
             checkpoints: Vec::new(),
             recomputed: Vec::new(),
+            kept: Vec::new(),
             micro_batches: 1,
             axes: Vec::new(),
             shards: Vec::new(),
@@ -287,7 +290,8 @@ pub fn compile(
         return Err(layout_faults(faults));
     }
     let (joint, merged) = merge(meshed.joint, &meshed.syncs, &meshed.typings);
-    let joint = recompute(model, joint, &regions(model, effects));
+    let regions = regions(model, &joint, effects);
+    let joint = recompute(model, joint, &regions);
     let meshed = Meshed { joint, ..meshed };
     let layouts = mesh::layouts(model, &meshed, effects, Check::Held).map_err(layout_faults)?;
     let conversions = conversions(model, &meshed.joint, effects, (&meshed.syncs, &meshed.asked), &layouts);
@@ -328,7 +332,8 @@ pub fn unchecked(
     let check = Check::Bypassed { without };
     let (_, joint) = differentiated(model, sizes, effects, options)?;
     let (meshed, faults) = mesh::reduced(model, joint, effects, check);
-    let meshed = Meshed { joint: recompute(model, meshed.joint, &regions(model, effects)), ..meshed };
+    let regions = regions(model, &meshed.joint, effects);
+    let meshed = Meshed { joint: recompute(model, meshed.joint, &regions), ..meshed };
     let layouts = mesh::layouts(model, &meshed, effects, check).map_err(layout_faults);
     let programs = layouts.and_then(|layouts| {
         let ranks = Ranks { model, meshed: &meshed, layouts: &layouts, effects, options, check };
@@ -405,14 +410,18 @@ fn trainable(model: &Model, effects: &Effects) -> BTreeSet<ParameterId> {
         .collect()
 }
 
-/// Every call of the checkpointed modules, and the groups of nodes.
-fn regions(model: &Model, effects: &Effects) -> Vec<Region> {
+/// Every call of the checkpointed modules, with what is kept in it, and the groups of nodes.
+fn regions(model: &Model, joint: &Joint, effects: &Effects) -> Vec<Region> {
+    let kept = borders::values(model, joint, &effects.kept);
     let mut regions = Vec::new();
     for (module, step) in &effects.checkpoints {
         for (i, scope) in model.scopes.iter().enumerate() {
-            let extent = Extent::Call(ScopeId(i as u32));
+            let scope_id = ScopeId(i as u32);
+            let extent = Extent::Call(scope_id);
             if scope.module == *module && !regions.iter().any(|r: &Region| r.extent == extent) {
-                regions.push(Region { extent, keep: BTreeSet::new(), step: *step });
+                let own = kept.iter().filter(|(by, inner, _)| by == step && model.is_inside(*inner, scope_id));
+                let keep = own.map(|(.., value)| *value).collect();
+                regions.push(Region { extent, keep, step: *step });
             }
         }
     }

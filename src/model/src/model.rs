@@ -111,6 +111,11 @@ pub struct SourceLine {
 }
 
 impl Model {
+    /// Whether a call is `outer`, or happens inside of it.
+    pub fn is_inside(&self, scope: ScopeId, outer: ScopeId) -> bool {
+        std::iter::successors(Some(scope), |scope| self.scopes[scope.0 as usize].parent).any(|scope| scope == outer)
+    }
+
     pub fn module(&self, id: ModuleId) -> &Module {
         &self.modules[id.0 as usize]
     }

@@ -5,6 +5,7 @@
 //! inserted; gradients are added up at borders, since derivatives follow the same edges.
 
 use crate::compile::{LayoutFault, LayoutProblem, PointSync, SyncPoint};
+use crate::passes::autodiff::Joint;
 use slapo_model::{Arg, Def, Graph, Model, ModuleId, Node, NodeId, Op, Origin, ScopeId, Value, ValueId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -47,6 +48,34 @@ pub fn insert(model: &Model, graph: Graph, syncs: &[PointSync]) -> Result<Graph,
     if faults.is_empty() { Ok(edit.finish()) } else { Err(faults) }
 }
 
+/// The values at `points`, in every call, of the forward part of a graph that has its syncs already: what stands behind the
+/// syncs of a point. With each goes what was given beside its point, and the call.
+pub fn values(model: &Model, joint: &Joint, points: &[(SyncPoint, u32)]) -> Vec<(u32, ScopeId, ValueId)> {
+    if points.is_empty() {
+        return Vec::new();
+    }
+    let mut graph = joint.graph.clone();
+    graph.nodes.truncate(joint.forward);
+    let is_forward = |value: &ValueId| match graph.value(*value).def {
+        Def::Node(node, _) => (node.0 as usize) < joint.forward,
+        _ => true,
+    };
+    let outputs = graph.outputs.iter().copied().filter(is_forward).collect();
+    let graph = Graph { outputs, ..graph };
+    let edit = Edit { model, differentiable: differentiable(&graph), graph };
+    let mut values = Vec::new();
+    for (point, beside) in points {
+        let border = match *point {
+            SyncPoint::Input { module, port } => Border { module, port, enters: true },
+            SyncPoint::Output { module, port } => Border { module, port, enters: false },
+            _ => continue,
+        };
+        let places = edit.places(border).into_iter();
+        values.extend(places.map(|(scope, value)| (*beside, scope, edit.behind_syncs(value))));
+    }
+    values
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Border {
     module: ModuleId,
@@ -86,11 +115,11 @@ impl Edit<'_> {
     fn port(&self, scope: ScopeId, border: Border) -> Option<ValueId> {
         let mut crossing: Vec<ValueId> = Vec::new();
         let made_inside = |v: ValueId| match self.graph.value(v).def {
-            Def::Node(node, _) => self.is_inside(self.graph.node(node).origin.scope, scope),
+            Def::Node(node, _) => self.model.is_inside(self.graph.node(node).origin.scope, scope),
             _ => false,
         };
         for node in &self.graph.nodes {
-            let inside = self.is_inside(node.origin.scope, scope);
+            let inside = self.model.is_inside(node.origin.scope, scope);
             for v in node.reads() {
                 let crosses = if border.enters { inside && !made_inside(v) } else { !inside && made_inside(v) };
                 let parameter = matches!(self.graph.value(v).def, Def::Parameter(_));
@@ -109,8 +138,16 @@ impl Edit<'_> {
         crossing.get(border.port as usize).copied()
     }
 
-    fn is_inside(&self, scope: ScopeId, outer: ScopeId) -> bool {
-        std::iter::successors(Some(scope), |s| self.model.scopes[s.0 as usize].parent).any(|s| s == outer)
+    /// What a value has become where it is only synced on its way to its uses.
+    fn behind_syncs(&self, mut value: ValueId) -> ValueId {
+        loop {
+            let mut readers = self.graph.nodes.iter().filter(|node| node.reads().any(|v| v == value));
+            let (Some(only), None) = (readers.next(), readers.next()) else { return value };
+            match (&only.op, only.outs.as_slice()) {
+                (Op::Border { .. } | Op::Sync { .. }, [Some(out)]) => value = *out,
+                _ => return value,
+            }
+        }
     }
 
     /// Puts a border, and the syncs of the value behind it, between `value` and its uses on the far side.
@@ -118,7 +155,7 @@ impl Edit<'_> {
         // The far uses may read it through borders that are there already; these stand nearer to the definition or nearer to
         // the use, and the new one goes where its module's border is.
         let nodes = &self.graph.nodes;
-        let far: Vec<bool> = nodes.iter().map(|n| self.is_inside(n.origin.scope, scope) == enters).collect();
+        let far: Vec<bool> = nodes.iter().map(|n| self.model.is_inside(n.origin.scope, scope) == enters).collect();
         let aliases = self.aliases(value);
         let reads = |node: &Node| node.reads().find(|v| aliases.contains(v));
         let users: Vec<usize> = (0..nodes.len()).filter(|i| far[*i] && reads(&nodes[*i]).is_some()).collect();

@@ -1,24 +1,34 @@
 //! `module.checkpoint()`, `match.checkpoint()`: recompute activations in backward.
 
-use super::{Class, Primitive, Problem, Receiver, Refusal, State};
+use super::sync::border_of;
+use super::{Class, Parameter, Primitive, Problem, Receiver, Refusal, State};
+use crate::compile::SyncPoint;
 use crate::patterns::Match;
-use crate::schedule::{Place, Step};
+use crate::schedule::{Argument, Kind, Place, Point, Step, Want};
 use slapo_model::{Module, ModuleId};
 use slapo_syntax::Code;
 
 pub static CHECKPOINT: Primitive = Primitive {
     name: "checkpoint",
     receiver: Receiver::ModuleOrMatch,
-    params: &[],
+    params: &[Parameter {
+        name: "keep",
+        want: Want { kind: Kind::Point, list: true },
+        default: Some(Argument::List(Vec::new())),
+        docs: "points inside the module whose values stay in memory instead: backward begins there",
+    }],
     class: Class::Exact,
     docs: "\
 Recomputes in backward what a module, or a pattern found in it, computes in forward, instead of keeping it: memory for
 time. What enters it is kept. The recomputed operators are copies of the forward's, random numbers included, so gradients are
-bit-equal. Paths do not change. A module that is called several times is recomputed in every call.
+bit-equal. Paths do not change. A module that is called several times is recomputed in every call. What is costly to
+compute and small to store may be kept: `keep` lists points inside the module, such as the output of attention.
 
 ```slapo
 schedule main(m: GPT2LMHeadModel) {
     m.transformer.h[..2].checkpoint()
+    let last = m.transformer.h[-1]
+    last.checkpoint(keep: [last.attn.output()])
 }
 ```
 
@@ -43,6 +53,9 @@ fn check(state: &State, step: &Step) -> Result<(), Refusal> {
     }
     if slapo_model::regions::calls(state.model, id).is_empty() {
         return Err(Refusal::illegal(never_runs(state.model.module(id))));
+    }
+    for (path, point) in kept(state, step) {
+        keepable(state, step, id, path, point)?;
     }
     let covering = state.around(id).find(|module| is_checkpointed(state, *module));
     let Some(covering) = covering else { return Ok(()) };
@@ -95,6 +108,45 @@ fn covered(state: &State, covering: ModuleId, path: &str, is_same: bool) -> Prob
     }
 }
 
+/// The points that a step keeps, with their paths.
+fn kept<'s>(state: &State, step: &'s Step) -> Vec<(&'s str, Option<Point>)> {
+    let Some(Argument::List(points)) = step.arg("keep") else { return Vec::new() };
+    let paths = points.iter().filter_map(|point| if let Argument::Path(path) = point { Some(path) } else { None });
+    paths.map(|path| (path.as_str(), state.ports.at(path))).collect()
+}
+
+/// Whether a point's value is one that the checkpointed module computes, or that enters it.
+fn keepable(state: &State, step: &Step, module: ModuleId, path: &str, point: Option<Point>) -> Result<(), Refusal> {
+    let of = point.and_then(|point| point.of.module());
+    let (Some(point), Some(of)) = (point, of) else {
+        let message = format!("`{path}` is no value that can be kept");
+        return Err(Refusal::illegal(Problem::new(Code::BadValue, message, "keeps it")));
+    };
+    let illegal = |message: String, help: &str| {
+        Err(Refusal::illegal(Problem::new(Code::BadValue, message, "keeps it").help(help)))
+    };
+    if point.is_gradient {
+        let help = "values of forward are kept: leave `.grad()` away";
+        return illegal(format!("`{path}` is a gradient: it is not there to be kept"), help);
+    }
+    if !state.around(of).any(|around| around == module) {
+        let own = if step.target.path.is_empty() { "the model" } else { &step.target.path };
+        let help = "each module keeps points of its own: in a loop, `b.checkpoint(keep: [b.attn.output()])`";
+        return illegal(format!("`{path}` does not lie inside of `{own}`"), help);
+    }
+    if slapo_model::regions::calls(state.model, of).is_empty() {
+        let message = format!("`{}` is never called: nothing enters or leaves it", state.model.module(of).path);
+        return illegal(message, "a container: keep points of its children");
+    }
+    match border_of(state, &point) {
+        Some(_) => Ok(()),
+        None => illegal(
+            format!("no gradient flows through `{path}`: it cannot be kept"),
+            "leave it away: backward does not come by there",
+        ),
+    }
+}
+
 fn is_checkpointed(state: &State, module: ModuleId) -> bool {
     state.effects.checkpoints.iter().any(|(known, _)| *known == module)
 }
@@ -113,5 +165,8 @@ fn apply(state: &mut State, step: &Step) {
         state.effects.recomputed.push((found.values.clone(), step.id));
     } else if let Place::Module(module) = step.target.place {
         state.effects.checkpoints.push((module, step.id));
+        let points = kept(state, step).into_iter().filter_map(|(_, point)| border_of(state, &point?));
+        let points: Vec<(SyncPoint, u32)> = points.map(|at| (at, step.id)).collect();
+        state.effects.kept.extend(points);
     }
 }

@@ -90,12 +90,16 @@ pub(super) fn over(state: &State, axes: Vec<usize>, sync: Sync) -> Result<Vec<(u
 }
 
 fn place_of(state: &State, step: &Step) -> Option<SyncPoint> {
-    let point = step.target.point?;
+    border_of(state, &step.target.point?)
+}
+
+/// Where a point is; `None` where no gradient flows.
+pub(super) fn border_of(state: &State, point: &Point) -> Option<SyncPoint> {
     let module = match point.of {
         Place::Parameter { id, .. } => return point.is_gradient.then_some(SyncPoint::ParameterGradient(id)),
         place => place.module()?,
     };
-    let port = state.ports.differentiable_number(&point)?;
+    let port = state.ports.differentiable_number(point)?;
     Some(match (point.port, point.is_gradient) {
         (Port::Input(_), false) => SyncPoint::Input { module, port },
         (Port::Output(_), false) => SyncPoint::Output { module, port },

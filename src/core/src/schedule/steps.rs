@@ -171,7 +171,8 @@ pub(super) fn what(primitive: &Primitive, path: &str) -> String {
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "#{} {}", self.id, what(self.primitive, &self.target.path))?;
-        for (i, (name, value)) in self.args.iter().enumerate() {
+        let said = self.args.iter().filter(|(_, value)| !matches!(value, Argument::List(list) if list.is_empty()));
+        for (i, (name, value)) in said.enumerate() {
             write!(f, "{}{name}: {value}", if i == 0 { " " } else { ", " })?;
         }
         write!(f, "   {}", self.site)

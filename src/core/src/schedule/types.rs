@@ -215,7 +215,7 @@ impl Want {
                 self.kind.accepts(ty) || ty.element().is_some_and(|one| ty.is_selection() && self.kind.accepts(&one))
             }
             // A module used as a list is its children.
-            (Ty::Place(kind), true) => *kind != PlaceKind::Tensor && self.kind.is_place(),
+            (Ty::Place(kind), true) => *kind != PlaceKind::Tensor && self.kind.is_place() && self.kind != Kind::Point,
             (ty, true) => *ty == Ty::Any || ty.element().is_some_and(|one| self.kind.accepts(&one)),
         }
     }

@@ -3,6 +3,7 @@
 use super::super::builtins::{WORDS, shaped};
 use super::super::hir::Expr;
 use super::super::mesh::Axes;
+use super::super::points::Point;
 use super::super::select::{Missed, Place};
 use super::super::steps::Argument;
 use super::super::types::{Kind, Want};
@@ -181,8 +182,14 @@ impl Expander<'_> {
             }
             Value::Place(place) => Argument::Path(self.model.map(|model| place.path(model)).unwrap_or_default()),
             Value::Pattern(_) | Value::Match(_) | Value::Matches(_) => Argument::Text(self.show(value)),
-            Value::Point(_) | Value::Points(_) | Value::Class(_) => Argument::Text(self.show(value)),
+            Value::Point(point) => self.point_path(point),
+            Value::Points(points) => Argument::List(points.iter().map(|point| self.point_path(point)).collect()),
+            Value::Class(_) => Argument::Text(self.show(value)),
         }
+    }
+
+    fn point_path(&self, point: &Point) -> Argument {
+        Argument::Path(self.ports.as_ref().map(|ports| ports.path(point)).unwrap_or_default())
     }
 }
 
