@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -52,6 +53,15 @@ namespace {
 
 // Tags tell apart what is under way between two ranks at once; that is one exchange at most.
 constexpr int TAG = 0;
+
+// c10d notes what begins in one record of the process, and does not guard it against groups of other threads.
+std::mutex beginning;
+
+template <class Begin>
+auto begun(Begin begin) {
+  const std::lock_guard<std::mutex> alone(beginning);
+  return begin();
+}
 
 }  // namespace
 
@@ -117,7 +127,7 @@ char* slapo_group_sum(SlapoGroup* group, const at::Tensor* tensor) {
     c10d::AllreduceOptions options;
     options.reduceOp = c10d::ReduceOp::SUM;
     options.timeout = group->timeout;
-    group->group->allreduce(tensors, options)->wait();
+    begun([&] { return group->group->allreduce(tensors, options); })->wait();
   });
 }
 
@@ -131,8 +141,9 @@ char* slapo_group_exchange(
       *peer = other;
       if (tensor.numel() == 0) return;
       std::vector<at::Tensor> tensors{tensor};
-      works.emplace_back(
-          other, sends ? group->group->send(tensors, other, TAG) : group->group->recv(tensors, other, TAG));
+      works.emplace_back(other, begun([&] {
+        return sends ? group->group->send(tensors, other, TAG) : group->group->recv(tensors, other, TAG);
+      }));
     };
     // Each begins with its right neighbour, so that not all send to the same rank at once.
     for (int step = 1; step < size; step++) start((rank + size - step) % size, *received[(rank + size - step) % size], false);
