@@ -99,7 +99,10 @@ impl Unit<'_, '_> {
             false => {
                 let locals = self.locals.iter().map(|local| local.name.as_str());
                 let known = locals.chain(self.names.values.keys().map(String::as_str));
-                did_you_mean(text, known.chain(WORDS.iter().map(|word| word.name)))
+                let near = did_you_mean(text, known.chain(WORDS.iter().map(|word| word.name)));
+                let outside =
+                    "what a schedule that uses this file declares is not visible here: take it as a parameter";
+                near.or_else(|| (!self.is_user).then(|| outside.to_string()))
             }
         };
         self.error(match help {
