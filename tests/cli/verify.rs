@@ -441,3 +441,11 @@ fn what_is_kept_changes_no_bit() {
     let schedule = written(folder.path(), "examples/gpt2/gpt2-tiny.pt2", 2, 2, &body);
     assert_ne!(report(&schedule, &["--batch", "8", "--seq", "11"])["verdict"], "wrong");
 }
+
+#[test]
+fn verify_takes_and_tells_the_values_of_knobs() {
+    let schedule = root().join("examples/gpt2/recompute.slapo");
+    let report = report(&schedule, &["--steps", "1", "--set", "ratio=1"]);
+    assert_eq!(report["knobs"], serde_json::json!([{ "name": "ratio", "value": 1, "is_set": true }]));
+    assert_ne!(report["verdict"], "wrong", "{report:#}");
+}

@@ -1,4 +1,4 @@
-//! Files on their way in: the schedule's text, and the model that it names.
+//! Files on their way in: the schedule's text, the files that it uses, and the model that it names.
 //!
 //! Models are mapped, so that their weights are never read here. Read [`load`] first.
 

@@ -7,6 +7,7 @@ use crate::failure::{Context, Failure, Result};
 use crate::load::reason;
 use crate::output::{Output, VERSION, record};
 use crate::render::counted;
+use crate::report::KnobUsed;
 use crate::units::{bytes, grouped, seconds};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
@@ -37,6 +38,7 @@ pub struct Training<'a> {
 #[derive(Clone, Debug, Serialize)]
 pub struct Plan {
     pub schedule: String,
+    pub knobs: Vec<KnobUsed>,
     pub model: String,
     pub class: String,
     pub data: PathBuf,

@@ -1,8 +1,9 @@
 //! From a schedule's text to steps: names, types, expansion.
 //!
 //! [`check`] is the whole way: names become [`hir`], `hir` is expanded on a model into [`Step`]s, and every step was
-//! found legal by its primitive. It needs no file system: the caller reads the schedule and the model that [`head`]
-//! names. Layouts, graphs and Programs are not known here; [`crate::compile`] takes the [`Effects`] from here on.
+//! found legal by its primitive. It needs no file system: the caller reads the schedule, the files that
+//! [`Modules::gather`] asks for and the model that [`head`] names. Layouts, graphs and Programs are not known here;
+//! [`crate::compile`] takes the [`Effects`] from here on.
 
 mod builtins;
 mod expand;

@@ -156,6 +156,7 @@ fn plan(args: &Train, ready: &Ready, compiled: &Compiled) -> Plan {
     let program = &compiled.program;
     Plan {
         schedule: ready.loaded.name.clone(),
+        knobs: crate::report::knobs(&ready.loaded.checked),
         model: ready.archive.name.clone(),
         class: ready.archive.model.modules[0].short_class().to_owned(),
         data: args.data.clone(),

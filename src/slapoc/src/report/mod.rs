@@ -20,7 +20,7 @@ use serde::Serialize;
 use slapo_core::compile::{Compiled, Effects};
 use slapo_core::memory::{Memory, predict};
 use slapo_core::primitives::Class;
-use slapo_core::schedule::{Argument, FrameKind, KnobValue, Place, Skipped, Step, Target};
+use slapo_core::schedule::{Argument, Checked, FrameKind, KnobValue, Place, Skipped, Step, Target};
 use slapo_model::{Model, ParameterId};
 use slapo_program::Program;
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,7 +65,7 @@ pub struct ModelInfo {
     pub fingerprint: String,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct KnobUsed {
     pub name: String,
     pub value: serde_json::Value,
@@ -174,7 +174,7 @@ pub fn report(ready: &Ready, before: Option<&Compiled>, after: &Compiled, ranks:
         seq: sizes.seq,
         ranks: checked.mesh.world(),
         axes: checked.effects.axes.iter().map(|axis| axis.name.clone()).collect(),
-        knobs: checked.knobs.iter().map(knob).collect(),
+        knobs: knobs(checked),
         class: class(loaded).name(),
         steps: checked.steps.len(),
         blocks: blocks(loaded, model, &recomputed, &chosen::layouts(&checked.effects, after), sizes.batch),
@@ -374,15 +374,20 @@ fn listed(model: &Model, parameters: &[ParameterId]) -> Listed {
     Listed { count: count(model, parameters), patterns: patterns(&cover(model, &set)) }
 }
 
-fn knob(KnobValue { name, value, is_set }: &KnobValue) -> KnobUsed {
-    let value = match value {
-        Argument::Int(number) => (*number).into(),
-        Argument::Number(number) => {
-            number.to_string().parse::<f64>().map_or_else(|_| number.to_string().into(), Into::into)
-        }
-        Argument::Bool(value) => (*value).into(),
-        Argument::Text(text) => text.as_str().into(),
-        other => other.to_string().into(),
-    };
-    KnobUsed { name: name.clone(), value, is_set: *is_set }
+/// The knobs of a schedule with the values they had.
+pub fn knobs(checked: &Checked) -> Vec<KnobUsed> {
+    let used = checked.knobs.iter().map(|KnobValue { name, value, is_set }| {
+        let value = match value {
+            Argument::Int(number) => (*number).into(),
+            Argument::Number(number) => {
+                let text = number.to_string();
+                text.parse::<f64>().map_or_else(|_| text.into(), Into::into)
+            }
+            Argument::Bool(value) => (*value).into(),
+            Argument::Text(text) => text.as_str().into(),
+            other => other.to_string().into(),
+        };
+        KnobUsed { name: name.clone(), value, is_set: *is_set }
+    });
+    used.collect()
 }

@@ -105,7 +105,10 @@ impl Unit<'_, '_> {
         let diagnostic = match is_callable {
             true => diagnostic.help(format!("`{text}` is called with parentheses: `{text}(…)`")),
             false => {
-                let help = did_you_mean(text, known.iter().copied());
+                let outside =
+                    "what a schedule that uses this file declares is not visible here: take it as a parameter";
+                let near = did_you_mean(text, known.iter().copied());
+                let help = near.or_else(|| (!self.is_user).then(|| outside.to_string()));
                 corrected(help.into_iter().fold(diagnostic, Diagnostic::help), span, text, known)
             }
         };

@@ -16,7 +16,7 @@ use crate::failure::{Exit, Failure, Result};
 use crate::load::{Loaded, Ready};
 use crate::output::Output;
 use crate::prepare::{Prepared, compile_with, no_model, options, prepare};
-use crate::report::class;
+use crate::report::{KnobUsed, class, knobs};
 use parting::Parting;
 use runs::{Bench, Outcome};
 use serde::Serialize;
@@ -33,6 +33,7 @@ const MOST_RANKS: i64 = 64;
 #[derive(Serialize)]
 struct Report {
     schedule: String,
+    knobs: Vec<KnobUsed>,
     ranks: i64,
     micro_batches: u32,
     steps: u64,
@@ -134,6 +135,7 @@ fn compare_runs(args: &Verify, ready: &Ready, compiled: &Compiled, pair: &Pair, 
     };
     Ok(Report {
         schedule: ready.loaded.name.clone(),
+        knobs: knobs(checked),
         ranks: checked.mesh.world(),
         micro_batches: checked.effects.micro_batches,
         steps: args.steps,
