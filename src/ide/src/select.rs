@@ -7,12 +7,12 @@
 use crate::scope::{By, Scope, Space};
 use slapo_core::schedule::{Kind, Place, Query, Want};
 use slapo_model::{Model, ModuleId};
-use slapo_syntax::Parse;
 use slapo_syntax::ast::{self, AstNode, Expr, LiteralKind, TypeRef};
-use std::collections::BTreeSet;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Names lead to names: so deep, and no deeper, since broken text may go in circles.
-const DEEPEST: u32 = 24;
+const DEEPEST: u32 = 64;
 
 /// What an expression leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,9 +35,13 @@ pub enum Extent {
 /// The paths of one file.
 pub struct Paths<'a> {
     pub model: &'a Model,
-    pub parse: &'a Parse,
     pub scope: &'a Scope<'a>,
+    pub known: &'a Known,
 }
+
+/// What names were found to lead to, by the offset of their declaration: a parameter stands for what every caller gives,
+/// and so on, which must not be followed again and again. Nothing while it is being found.
+pub type Known = RefCell<BTreeMap<u32, Option<Selected>>>;
 
 impl<'a> Paths<'a> {
     /// What an expression leads to; `None` where it is no path or leads to what is not known.
@@ -101,7 +105,18 @@ impl<'a> Paths<'a> {
 
     fn name(&self, name: ast::Name<'a>, depth: u32) -> Option<Selected> {
         let declaration = self.scope.find(Space::Value, name.text(), name.syntax().start())?;
-        match declaration.by {
+        let key = declaration.name.start();
+        if let Some(known) = self.known.borrow().get(&key) {
+            return known.clone();
+        }
+        self.known.borrow_mut().insert(key, None);
+        let found = self.declared(declaration.by, depth);
+        self.known.borrow_mut().insert(key, found.clone());
+        found
+    }
+
+    fn declared(&self, by: By<'a>, depth: u32) -> Option<Selected> {
+        match by {
             By::Let(bound) => self.expr(bound.value()?, depth + 1),
             By::For(turn) => {
                 let domain = self.listed(self.expr(turn.domain()?, depth + 1)?);
@@ -119,9 +134,7 @@ impl<'a> Paths<'a> {
             return Some(Selected { places: vec![Place::Module(ModuleId(0))], extent: Extent::One });
         }
         let at = schedule.params()?.params().position(|other| other == param)?;
-        let calls = self.parse.root().descendants().filter_map(ast::Call::cast);
-        let calls = calls.filter(|call| call.name().is_some_and(|called| called.text() == name));
-        let given = calls.filter_map(|call| argument(call.args()?, at, param.name()?.text()));
+        let given = self.scope.calls(name).filter_map(|call| argument(call.args()?, at, param.name()?.text()));
         let is_list = matches!(param.ty(), Some(TypeRef::List(_)));
         let given: Vec<Selected> = given.filter_map(|value| self.expr(value, depth + 1)).collect();
         if given.is_empty() {

@@ -2,7 +2,7 @@
 
 use crate::Snapshot;
 use crate::scope::{By, Declaration, Scope, Space, library};
-use crate::select::{Paths, Selected};
+use crate::select::{Known, Paths, Selected};
 use crate::signatures::Signature;
 use slapo_core::primitives;
 use slapo_core::schedule::{Checked, Function, Query};
@@ -15,6 +15,7 @@ pub struct View<'a> {
     pub scope: Scope<'a>,
     pub model: Option<&'a Model>,
     pub checked: &'a Checked,
+    known: Known,
 }
 
 impl<'a> View<'a> {
@@ -24,13 +25,14 @@ impl<'a> View<'a> {
 
     /// The view of a text that differs a little from the snapshot's.
     pub fn on(parse: &'a Parse, snapshot: &'a Snapshot) -> View<'a> {
-        View { parse, scope: Scope::new(parse), model: snapshot.model.as_deref(), checked: &snapshot.checked }
+        let (model, checked) = (snapshot.model.as_deref(), &snapshot.checked);
+        View { parse, scope: Scope::new(parse), model, checked, known: Known::default() }
     }
 
     /// What an expression leads to on the model.
     pub fn select(&self, expr: Expr<'_>) -> Option<Selected> {
         let expr = self.again(expr.syntax())?;
-        Paths { model: self.model?, parse: self.parse, scope: &self.scope }.select(expr)
+        Paths { model: self.model?, scope: &self.scope, known: &self.known }.select(expr)
     }
 
     /// The same expression, borrowed for as long as the view.

@@ -4,6 +4,7 @@ mod completing;
 mod hovering;
 mod marking;
 mod naming;
+mod robust;
 
 use slapo_ide::{Found, Snapshot};
 use slapo_model::{Model, import};
