@@ -64,11 +64,10 @@ impl<'a> Paths<'a> {
                 let places = parts.into_iter().flat_map(|part| part.places).collect();
                 Some(several(places, if is_known { Extent::All } else { Extent::Some }))
             }
-            Expr::Field(field) => self.named(below(field.receiver())?, &[(field.name()?.text(), field.is_optional())]),
+            Expr::Field(field) => Some(self.named(below(field.receiver())?, &[field.name()?.text()])),
             Expr::Brace(brace) => {
-                let names = brace.names().filter_map(|name| Some((name.name()?.text(), name.is_optional())));
-                let selected = self.named(below(brace.receiver())?, &names.collect::<Vec<_>>())?;
-                Some(many(selected))
+                let names = brace.names().filter_map(|name| Some(name.name()?.text()));
+                Some(many(self.named(below(brace.receiver())?, &names.collect::<Vec<_>>())))
             }
             Expr::Star(star) => Some(many(self.down(below(star.receiver())?, |place| place.children(self.model)))),
             Expr::Globstar(all) => Some(many(self.down(below(all.receiver())?, |place| place.below(self.model)))),
@@ -154,11 +153,12 @@ impl<'a> Paths<'a> {
         }
     }
 
-    fn named(&self, from: Selected, names: &[(&str, bool)]) -> Option<Selected> {
-        let down = |place: &Place| names.iter().filter_map(|(name, _)| place.named(self.model, name)).collect();
-        let selected = self.down(from, |place| down(&place));
-        let is_one = selected.extent == Extent::One && selected.places.len() == 1;
-        Some(if is_one { selected } else { Selected { extent: unless_some(selected.extent), ..selected } })
+    fn named(&self, from: Selected, names: &[&str]) -> Selected {
+        let found = self.down(from, |place| names.iter().filter_map(|name| place.named(self.model, name)).collect());
+        match (found.extent, found.places.len()) {
+            (Extent::One, 1) => found,
+            _ => many(found),
+        }
     }
 
     fn down(&self, from: Selected, step: impl Fn(Place) -> Vec<Place>) -> Selected {
@@ -184,7 +184,7 @@ impl<'a> Paths<'a> {
         if let Expr::Literal(literal) = index
             && let Some(LiteralKind::Str(name)) = literal.kind()
         {
-            return self.named(from, &[(&name.value(), false)]);
+            return Some(self.named(from, &[&name.value()]));
         }
         let list = self.listed(from);
         let at = number(index).and_then(|at| position(at, list.places.len()));
