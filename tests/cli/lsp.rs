@@ -2,6 +2,7 @@
 
 use crate::support::{command, root};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout};
@@ -171,23 +172,50 @@ fn mistakes_come_and_go() {
     assert_eq!(editor.end(), Some(0));
 }
 
+/// Codes with their lines.
+type Told = Vec<(String, u64)>;
+
+/// Every mistake there is a schedule for, as the editor shows it and as `slapoc check` does.
 #[test]
-fn a_schedule_is_checked_as_on_the_command_line() {
+fn schedules_are_checked_as_on_the_command_line() {
     let mut editor = Editor::new();
-    let text = "use std.parallel.{column}\n\nmodel \"gpt2.pt2\"\ninput { batch = 8, seq = 64 }\nmesh { tp = 2 }\n\n\
-                schedule main(m: GPT2LMHeadModel) {\n    column(m.transformer.h.*.mlp.c_fc, over: tp)\n}\n";
-    editor.show(text);
-    let found = editor.diagnostics();
-    let path = editor.folder.path().join("main.slapo");
-    fs::write(&path, text).expect("writes");
-    let run = command(&["check", "--message-format", "json"]).arg(&path).output().expect("slapoc starts");
-    let lines = String::from_utf8(run.stdout).expect("UTF-8");
-    let records = lines.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
-    let checked: Vec<Value> = records.filter(|record| record["type"] == "diagnostic").collect();
-    let codes = |found: &[Value]| found.iter().map(|one| one["code"].clone()).collect::<Vec<_>>();
-    assert_eq!(codes(&found), codes(&checked));
-    assert_eq!(found[0]["code"], "S0602");
-    assert!(found.iter().all(|one| one["range"]["start"]["line"] == 7), "{found:?}");
+    let folder = editor.folder.path().to_owned();
+    fs::rename(folder.join("gpt2.pt2"), folder.join("gpt2-tiny.pt2")).expect("renames");
+    let mut shown: BTreeMap<String, Told> = BTreeMap::new();
+    for entry in fs::read_dir(root().join("tests/ui")).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.extension().is_some_and(|ending| ending == "slapo") {
+            let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+            fs::copy(&path, folder.join(&name)).expect("copies");
+            shown.insert(name, Told::new());
+        }
+    }
+    let mut checked = shown.clone();
+    let run = command(&["check", "--message-format", "json", "-C"]).arg(&folder).arg(".").output().expect("starts");
+    for line in String::from_utf8(run.stdout).expect("UTF-8").lines() {
+        let record: Value = serde_json::from_str(line).expect("JSON");
+        let labels = record["labels"].as_array().map_or(&[][..], Vec::as_slice);
+        let primary = labels.iter().find(|label| label["primary"] == true);
+        let file = primary.or(labels.first()).and_then(|label| label["file"].as_str());
+        if let Some(told) = file.and_then(|file| checked.get_mut(file)) {
+            let line = primary.map_or(1, |label| label["line"].as_u64().expect("a line"));
+            told.push((record["code"].as_str().expect("a code").to_owned(), line));
+        }
+    }
+    for (name, told) in &mut shown {
+        let uri = format!("file://{}/{name}", folder.display());
+        let text = fs::read_to_string(folder.join(name)).expect("reads");
+        editor.version += 1;
+        let opened = json!({ "uri": uri, "languageId": "slapo", "version": editor.version, "text": text });
+        editor.tell("textDocument/didOpen", json!({ "textDocument": opened }));
+        for found in editor.diagnostics() {
+            let line = found["range"]["start"]["line"].as_u64().expect("a line") + 1;
+            told.push((found["code"].as_str().expect("a code").to_owned(), line));
+        }
+    }
+    let silent: Vec<&String> = shown.iter().filter(|(_, told)| told.is_empty()).map(|(name, _)| name).collect();
+    assert!(shown.len() > 50 && silent.len() < 10, "{silent:?}");
+    assert_eq!(shown, checked);
     editor.end();
 }
 

@@ -129,7 +129,7 @@ impl List {
         self.push_as(&signature.name, kind, &signature.label, &signature.docs, insert);
     }
 
-    fn at(&mut self, view: &View<'_>, word: SyntaxToken<'_>) {
+    fn at<'v>(&mut self, view: &'v View<'_>, word: SyntaxToken<'v>) {
         let parent = word.parent();
         match parent.kind() {
             SyntaxKind::FieldExpr | SyntaxKind::MethodCall | SyntaxKind::BraceName => self.below(view, parent),
@@ -146,7 +146,7 @@ impl List {
     }
 
     /// Behind a dot: names of the model, then words with parentheses.
-    fn below(&mut self, view: &View<'_>, node: SyntaxNode<'_>) {
+    fn below<'v>(&mut self, view: &'v View<'_>, node: SyntaxNode<'v>) {
         let is_brace = node.kind() == SyntaxKind::BraceName;
         let node = if is_brace { node.parent().unwrap_or(node) } else { node };
         let receiver = node.children().find_map(ast::Expr::cast);

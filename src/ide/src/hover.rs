@@ -32,7 +32,7 @@ pub fn hover(snapshot: &Snapshot, offset: u32) -> Option<Hover> {
     Some(Hover { span, text })
 }
 
-fn word_text(view: &View<'_>, word: SyntaxToken<'_>) -> Option<String> {
+fn word_text<'v>(view: &'v View<'_>, word: SyntaxToken<'v>) -> Option<String> {
     let parent = word.parent();
     match parent.kind() {
         SyntaxKind::FieldExpr => path(view, parent),
@@ -54,7 +54,7 @@ fn word_text(view: &View<'_>, word: SyntaxToken<'_>) -> Option<String> {
 }
 
 /// What a path leads to.
-fn path(view: &View<'_>, node: SyntaxNode<'_>) -> Option<String> {
+fn path<'v>(view: &'v View<'_>, node: SyntaxNode<'v>) -> Option<String> {
     let selected = view.select(Expr::cast(node)?)?;
     Some(describe::selected(view.model?, view.checked, &selected))
 }
@@ -87,7 +87,7 @@ fn class(view: &View<'_>, word: SyntaxToken<'_>) -> Option<String> {
     Some(format!("`{first}`\n\n{} of the model's modules", qualified.len()))
 }
 
-fn declaration(view: &View<'_>, declaration: &Declaration<'_>) -> Option<String> {
+fn declaration<'v>(view: &'v View<'_>, declaration: &Declaration<'v>) -> Option<String> {
     if let Some(found) = view.declared(declaration) {
         return Some(signature(&found));
     }
@@ -121,7 +121,7 @@ fn axis_text(axis: &Axis) -> String {
 }
 
 /// What a variable or parameter stands for, where it is used.
-fn of_uses(view: &View<'_>, declaration: &Declaration<'_>) -> Option<String> {
+fn of_uses<'v>(view: &'v View<'_>, declaration: &Declaration<'v>) -> Option<String> {
     let uses = view.scope.uses(view.parse, declaration);
     let name = uses.into_iter().find_map(|word| ast::Name::cast(word.parent()))?;
     Some(shown(view, &view.select(Expr::Name(name))?))

@@ -5,11 +5,17 @@
 
 use slapo_syntax::ast::{self, AstNode, Item, Stmt};
 use slapo_syntax::{Parse, SyntaxKind, SyntaxNode, SyntaxToken};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// All declarations of one file.
+#[derive(Default)]
 pub struct Scope<'t> {
+    /// In the order of the text, but for those of a schedule, which follow its own.
     pub declarations: Vec<Declaration<'t>>,
+    /// Their positions, by name.
+    named: BTreeMap<&'t str, Vec<usize>>,
+    calls: BTreeMap<&'t str, Vec<ast::Call<'t>>>,
 }
 
 /// What declares a name.
@@ -68,7 +74,7 @@ impl By<'_> {
 
 impl<'t> Scope<'t> {
     pub fn new(parse: &'t Parse) -> Scope<'t> {
-        let mut scope = Scope { declarations: Vec::new() };
+        let mut scope = Scope::default();
         let whole = 0..parse.root().end() + 1;
         for item in parse.file().items() {
             match item {
@@ -93,11 +99,22 @@ impl<'t> Scope<'t> {
                 Item::Model(_) | Item::Input(_) => {}
             }
         }
+        for call in parse.root().descendants().filter_map(ast::Call::cast) {
+            if let Some(name) = call.name() {
+                scope.calls.entry(name.text()).or_default().push(call);
+            }
+        }
         scope
+    }
+
+    /// Every call of a schedule or function.
+    pub fn calls(&self, name: &str) -> impl Iterator<Item = ast::Call<'t>> {
+        self.calls.get(name).into_iter().flatten().copied()
     }
 
     fn add(&mut self, name: Option<SyntaxToken<'t>>, by: By<'t>, visible: Range<u32>) {
         if let Some(name) = name {
+            self.named.entry(name.text()).or_default().push(self.declarations.len());
             self.declarations.push(Declaration { name, by, visible });
         }
     }
@@ -126,10 +143,13 @@ impl<'t> Scope<'t> {
 
     /// What a name means at a place.
     pub fn find(&self, space: Space, name: &str, at: u32) -> Option<&Declaration<'t>> {
-        let means = |declaration: &&Declaration| {
-            declaration.by.space() == space && declaration.name.text() == name && declaration.visible.contains(&at)
-        };
-        self.declarations.iter().rfind(means)
+        let means =
+            |declaration: &&Declaration<'t>| declaration.by.space() == space && declaration.visible.contains(&at);
+        self.named(name).filter(means).last()
+    }
+
+    fn named(&self, name: &str) -> impl Iterator<Item = &Declaration<'t>> {
+        self.named.get(name).into_iter().flatten().map(|at| &self.declarations[*at])
     }
 
     /// Everything that may be named at a place.
@@ -139,7 +159,7 @@ impl<'t> Scope<'t> {
 
     /// What a word declares or stands for; `None` for what the model or the language names.
     pub fn of(&self, word: SyntaxToken<'t>) -> Option<&Declaration<'t>> {
-        if let Some(own) = self.declarations.iter().find(|declaration| declaration.name == word) {
+        if let Some(own) = self.named(word.text()).find(|declaration| declaration.name == word) {
             return Some(own);
         }
         let at = word.start();
@@ -161,9 +181,8 @@ impl<'t> Scope<'t> {
         let By::Schedule(schedule) = self.find(Space::Callable, call.name()?.text(), label.start())?.by else {
             return None;
         };
-        self.declarations.iter().find(
-            |declaration| matches!(declaration.by, By::Param(of, _) if of == schedule && declaration.name.text() == label.text()),
-        )
+        let is_param = |declaration: &&Declaration<'t>| matches!(declaration.by, By::Param(of, _) if of == schedule);
+        self.named(label.text()).find(is_param)
     }
 
     /// Every word that means what `declaration` declares, its own included, in the order of the text.

@@ -7,12 +7,12 @@
 use crate::scope::{By, Scope, Space};
 use slapo_core::schedule::{Kind, Place, Query, Want};
 use slapo_model::{Model, ModuleId};
-use slapo_syntax::Parse;
 use slapo_syntax::ast::{self, AstNode, Expr, LiteralKind, TypeRef};
-use std::collections::BTreeSet;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Names lead to names: so deep, and no deeper, since broken text may go in circles.
-const DEEPEST: u32 = 24;
+const DEEPEST: u32 = 64;
 
 /// What an expression leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,9 +35,13 @@ pub enum Extent {
 /// The paths of one file.
 pub struct Paths<'a> {
     pub model: &'a Model,
-    pub parse: &'a Parse,
     pub scope: &'a Scope<'a>,
+    pub known: &'a Known,
 }
+
+/// What names were found to lead to, by the offset of their declaration: a parameter stands for what every caller gives,
+/// and so on, which must not be followed again and again. Nothing while it is being found.
+pub type Known = RefCell<BTreeMap<u32, Option<Selected>>>;
 
 impl<'a> Paths<'a> {
     /// What an expression leads to; `None` where it is no path or leads to what is not known.
@@ -60,11 +64,10 @@ impl<'a> Paths<'a> {
                 let places = parts.into_iter().flat_map(|part| part.places).collect();
                 Some(several(places, if is_known { Extent::All } else { Extent::Some }))
             }
-            Expr::Field(field) => self.named(below(field.receiver())?, &[(field.name()?.text(), field.is_optional())]),
+            Expr::Field(field) => Some(self.named(below(field.receiver())?, &[field.name()?.text()])),
             Expr::Brace(brace) => {
-                let names = brace.names().filter_map(|name| Some((name.name()?.text(), name.is_optional())));
-                let selected = self.named(below(brace.receiver())?, &names.collect::<Vec<_>>())?;
-                Some(many(selected))
+                let names = brace.names().filter_map(|name| Some(name.name()?.text()));
+                Some(many(self.named(below(brace.receiver())?, &names.collect::<Vec<_>>())))
             }
             Expr::Star(star) => Some(many(self.down(below(star.receiver())?, |place| place.children(self.model)))),
             Expr::Globstar(all) => Some(many(self.down(below(all.receiver())?, |place| place.below(self.model)))),
@@ -101,7 +104,18 @@ impl<'a> Paths<'a> {
 
     fn name(&self, name: ast::Name<'a>, depth: u32) -> Option<Selected> {
         let declaration = self.scope.find(Space::Value, name.text(), name.syntax().start())?;
-        match declaration.by {
+        let key = declaration.name.start();
+        if let Some(known) = self.known.borrow().get(&key) {
+            return known.clone();
+        }
+        self.known.borrow_mut().insert(key, None);
+        let found = self.declared(declaration.by, depth);
+        self.known.borrow_mut().insert(key, found.clone());
+        found
+    }
+
+    fn declared(&self, by: By<'a>, depth: u32) -> Option<Selected> {
+        match by {
             By::Let(bound) => self.expr(bound.value()?, depth + 1),
             By::For(turn) => {
                 let domain = self.listed(self.expr(turn.domain()?, depth + 1)?);
@@ -119,9 +133,7 @@ impl<'a> Paths<'a> {
             return Some(Selected { places: vec![Place::Module(ModuleId(0))], extent: Extent::One });
         }
         let at = schedule.params()?.params().position(|other| other == param)?;
-        let calls = self.parse.root().descendants().filter_map(ast::Call::cast);
-        let calls = calls.filter(|call| call.name().is_some_and(|called| called.text() == name));
-        let given = calls.filter_map(|call| argument(call.args()?, at, param.name()?.text()));
+        let given = self.scope.calls(name).filter_map(|call| argument(call.args()?, at, param.name()?.text()));
         let is_list = matches!(param.ty(), Some(TypeRef::List(_)));
         let given: Vec<Selected> = given.filter_map(|value| self.expr(value, depth + 1)).collect();
         if given.is_empty() {
@@ -141,11 +153,12 @@ impl<'a> Paths<'a> {
         }
     }
 
-    fn named(&self, from: Selected, names: &[(&str, bool)]) -> Option<Selected> {
-        let down = |place: &Place| names.iter().filter_map(|(name, _)| place.named(self.model, name)).collect();
-        let selected = self.down(from, |place| down(&place));
-        let is_one = selected.extent == Extent::One && selected.places.len() == 1;
-        Some(if is_one { selected } else { Selected { extent: unless_some(selected.extent), ..selected } })
+    fn named(&self, from: Selected, names: &[&str]) -> Selected {
+        let found = self.down(from, |place| names.iter().filter_map(|name| place.named(self.model, name)).collect());
+        match (found.extent, found.places.len()) {
+            (Extent::One, 1) => found,
+            _ => many(found),
+        }
     }
 
     fn down(&self, from: Selected, step: impl Fn(Place) -> Vec<Place>) -> Selected {
@@ -171,7 +184,7 @@ impl<'a> Paths<'a> {
         if let Expr::Literal(literal) = index
             && let Some(LiteralKind::Str(name)) = literal.kind()
         {
-            return self.named(from, &[(&name.value(), false)]);
+            return Some(self.named(from, &[&name.value()]));
         }
         let list = self.listed(from);
         let at = number(index).and_then(|at| position(at, list.places.len()));

@@ -16,8 +16,10 @@ pub struct Snapshot {
     /// The model that answers are about: the schedule's own, or an earlier one while that cannot be read.
     pub model: Option<Arc<Model>>,
     pub checked: Checked,
-    /// All there is to say, as `slapoc check` says it.
+    /// All there is to say, as `slapoc check` says it, once layouts [are checked](Snapshot::check_layouts).
     pub diagnostics: Vec<Diagnostic>,
+    /// The model to check layouts on, until that is done.
+    unchecked: Option<Arc<Model>>,
 }
 
 /// What was found of a schedule's model.
@@ -32,7 +34,7 @@ pub struct Found {
 }
 
 impl Snapshot {
-    /// Checks a text that messages call `name`. `find` looks for the model that the schedule names, if it names one, and
+    /// Checks a text that messages call `name` up to its steps. `find` looks for the model that the schedule names, if it names one, and
     /// `modules` reads the files beside it that it uses.
     pub fn new(
         name: &str,
@@ -48,12 +50,19 @@ impl Snapshot {
         let checked = schedule::check(&mut files, file, &parse, &modules(&parse), model, &Overrides::default());
         let mut diagnostics = checked.diagnostics.clone();
         diagnostics.extend(found.broken);
-        if let (Some(model), Some(sizes), false) = (model, &checked.sizes, diagnostics.iter().any(Diagnostic::is_error))
-            && let Err(faults) = compile(model, sizes, &checked.effects, &Options::default())
+        let unchecked = found.current.clone();
+        Snapshot { files, file, parse, model: found.current.or(found.last), checked, diagnostics, unchecked }
+    }
+
+    /// Compiles the steps, if nothing is wrong with them, for what is only known then. This takes the longest, and answers
+    /// do not need it.
+    pub fn check_layouts(&mut self) {
+        let has_errors = self.diagnostics.iter().any(Diagnostic::is_error);
+        if let (Some(model), Some(sizes), false) = (self.unchecked.take(), &self.checked.sizes, has_errors)
+            && let Err(faults) = compile(&model, sizes, &self.checked.effects, &Options::default())
         {
-            diagnostics.extend(schedule::fault_diagnostics(&faults, model, &checked));
+            self.diagnostics.extend(schedule::fault_diagnostics(&faults, &model, &self.checked));
         }
-        Snapshot { files, file, parse, model: found.current.or(found.last), checked, diagnostics }
     }
 
     pub fn text(&self) -> &str {

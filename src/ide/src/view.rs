@@ -2,19 +2,20 @@
 
 use crate::Snapshot;
 use crate::scope::{By, Declaration, Scope, Space, library};
-use crate::select::{Paths, Selected};
+use crate::select::{Known, Paths, Selected};
 use crate::signatures::Signature;
 use slapo_core::primitives;
 use slapo_core::schedule::{Checked, Function, Query};
 use slapo_model::Model;
-use slapo_syntax::ast::{self, AstNode, Expr};
-use slapo_syntax::{FileId, Parse, SyntaxKind, SyntaxNode, SyntaxToken, parse};
+use slapo_syntax::ast::{self, Expr};
+use slapo_syntax::{FileId, Parse, SyntaxKind, SyntaxToken, parse};
 
 pub struct View<'a> {
     pub parse: &'a Parse,
     pub scope: Scope<'a>,
     pub model: Option<&'a Model>,
     pub checked: &'a Checked,
+    known: Known,
 }
 
 impl<'a> View<'a> {
@@ -24,31 +25,22 @@ impl<'a> View<'a> {
 
     /// The view of a text that differs a little from the snapshot's.
     pub fn on(parse: &'a Parse, snapshot: &'a Snapshot) -> View<'a> {
-        View { parse, scope: Scope::new(parse), model: snapshot.model.as_deref(), checked: &snapshot.checked }
+        let (model, checked) = (snapshot.model.as_deref(), &snapshot.checked);
+        View { parse, scope: Scope::new(parse), model, checked, known: Known::default() }
     }
 
     /// What an expression leads to on the model.
-    pub fn select(&self, expr: Expr<'_>) -> Option<Selected> {
-        let expr = self.again(expr.syntax())?;
-        Paths { model: self.model?, parse: self.parse, scope: &self.scope }.select(expr)
-    }
-
-    /// The same expression, borrowed for as long as the view.
-    fn again<'v>(&'v self, node: SyntaxNode<'_>) -> Option<Expr<'v>> {
-        let same = |other: &SyntaxNode<'v>| other.span() == node.span() && other.kind() == node.kind();
-        self.parse.tree.node_at(node.start()).ancestors().find(same).and_then(Expr::cast)
+    pub fn select<'v>(&'v self, expr: Expr<'v>) -> Option<Selected> {
+        Paths { model: self.model?, scope: &self.scope, known: &self.known }.select(expr)
     }
 
     /// The word at an offset, or the one that ends there.
     pub fn word(&self, offset: u32) -> Option<SyntaxToken<'a>> {
         let is_word = |token: &SyntaxToken| token.kind() == SyntaxKind::Word || token.kind().is_keyword();
-        let parse: &'a Parse = self.parse;
-        let before = || parse.tree.token_at(offset.checked_sub(1)?).filter(|token| token.end() == offset);
-        parse
-            .tree
-            .token_at(offset)
-            .filter(|token| token.span().contains(offset) && is_word(token))
-            .or_else(|| before().filter(is_word))
+        let tree = &self.parse.tree;
+        let before = || tree.token_at(offset.checked_sub(1)?).filter(|token| token.end() == offset);
+        let here = tree.token_at(offset).filter(|token| token.span().contains(offset) && is_word(token));
+        here.or_else(|| before().filter(is_word))
     }
 
     /// What stands before a parenthesis.

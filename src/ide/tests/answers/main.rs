@@ -4,6 +4,7 @@ mod completing;
 mod hovering;
 mod marking;
 mod naming;
+mod robust;
 
 use slapo_core::schedule::Modules;
 use slapo_ide::{Found, Snapshot};

@@ -78,7 +78,9 @@ impl Documents {
         let document = self.open.get_mut(uri)?;
         document.is_published = true;
         let (version, is_library) = (document.version, library::holds(&document.path));
-        let snapshot = self.snapshot(uri)?;
+        let snapshot = self.checked(uri)?;
+        snapshot.check_layouts();
+        let snapshot = &*snapshot;
         // A module of the library is no schedule of its own.
         let found = match is_library {
             true => Vec::new(),
@@ -87,14 +89,18 @@ impl Documents {
         Some(PublishDiagnosticsParams::new(uri.clone(), found, Some(version)))
     }
 
-    /// The text as it is now, checked.
+    /// The text as it is now, checked; layouts may not be.
     pub fn snapshot(&mut self, uri: &Uri) -> Option<&Snapshot> {
+        self.checked(uri).map(|snapshot| &*snapshot)
+    }
+
+    fn checked(&mut self, uri: &Uri) -> Option<&mut Snapshot> {
         let document = self.open.get_mut(uri)?;
         if matches!(document.state, State::Changed) {
             document.state = State::Uncheckable;
             document.check(&mut self.models);
         }
-        match &document.state {
+        match &mut document.state {
             State::Checked(snapshot) => Some(snapshot),
             State::Changed | State::Uncheckable => None,
         }

@@ -12,6 +12,8 @@ mod documents;
 mod library;
 mod models;
 mod places;
+#[cfg(test)]
+mod tests;
 mod wire;
 
 use crate::failure::{Context, Exit, Result};
@@ -143,8 +145,7 @@ impl<W: Write> Server<W> {
             }
             (Phase::Running, _) => {
                 let (documents, client) = (&mut self.documents, &self.client);
-                let answer = catch_unwind(AssertUnwindSafe(|| answers::answer(documents, client, method, params)));
-                answer.unwrap_or_else(|_| Err(Refused::new(ErrorCode::InternalError, "slapoc has a bug")))
+                guarded(|| answers::answer(documents, client, method, params))
             }
         }
     }
@@ -213,6 +214,12 @@ impl<W: Write> Server<W> {
     fn send(&mut self, message: impl Into<Message>) -> io::Result<()> {
         wire::write(&mut self.output, &message.into())
     }
+}
+
+/// An answer, even where finding it panics.
+fn guarded(answer: impl FnOnce() -> std::result::Result<Value, Refused>) -> std::result::Result<Value, Refused> {
+    catch_unwind(AssertUnwindSafe(answer))
+        .unwrap_or_else(|_| Err(Refused::new(ErrorCode::InternalError, "slapoc has a bug: its output says more")))
 }
 
 /// Whether a later message takes the request back.

@@ -55,8 +55,10 @@ fn length(input: &mut impl BufRead) -> io::Result<Option<u64>> {
         match (text.trim(), length) {
             ("", Some(length)) => return Ok(Some(length)),
             (header, _) => {
-                let field = header.split_once(':').filter(|(name, _)| name.eq_ignore_ascii_case("content-length"));
-                length = field.and_then(|(_, value)| value.trim().parse().ok()).or(length);
+                // What is garbled may end without a line end, right before the next header.
+                let value =
+                    header.to_ascii_lowercase().rsplit_once("content-length:").map(|(_, value)| value.trim().parse());
+                length = value.and_then(Result::ok).or(length);
             }
         }
     }
@@ -106,6 +108,7 @@ mod tests {
         assert_eq!(all(&format!("{}{good}", framed("[1, 2]"))), ["ignored", "request"]);
         assert_eq!(all(&format!("{}{good}", framed(r#"{"id": 3.5, "method": 7}"#))), ["refused", "request"]);
         assert_eq!(all(&format!("no header at all\r\n\r\n{good}")), ["request"]);
+        assert_eq!(all(&format!("Content-Length: x\r\n\r\n{{}}{good}{good}")), ["request", "request"]);
         assert_eq!(all("Content-Length: 90\r\n\r\n{"), [""; 0]);
     }
 }
