@@ -182,3 +182,16 @@ fn a_fix_keeps_the_rest_of_the_text() {
     let wanted = text.replace("accumulat(", "accumulate(").replace("use std.memory.checkpoint_every\n", "");
     assert_eq!(fixed, wanted);
 }
+
+#[test]
+fn what_cannot_be_written_is_said() {
+    assert!(run(&["check", "--fix", "-"]).expect(2).stderr.contains("standard input"));
+    assert!(run(&["check", "--diff", "examples"]).expect(2).stderr.contains("--fix"));
+    let folder = folder(BROKEN);
+    let path = folder.path().join("main.slapo");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o440)).expect("sets");
+    let args = ["check", "--fix", "main.slapo"];
+    let run = Run::from(command(&args).current_dir(folder.path()).output().expect("slapoc starts")).expect(2);
+    assert!(run.stderr.contains("error[S1013]: cannot write `main.slapo`"), "{}", run.stderr);
+    assert_eq!(fs::read_to_string(&path).expect("reads"), BROKEN);
+}

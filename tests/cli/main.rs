@@ -4,6 +4,7 @@ mod apply;
 mod check;
 mod files;
 mod fmt;
+mod formats;
 mod lints;
 mod lsp;
 mod schedules;

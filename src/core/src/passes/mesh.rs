@@ -4,7 +4,7 @@
 //! table, axis by axis. What must hold at the end: a gradient is held as its parameter, the loss is whole. `data_parallel`
 //! brings the reductions that make it so; nothing else is added. Faults say where a partial sum arose and which step made it.
 
-use crate::compile::{DataParallel, Effects, LayoutFault, LayoutProblem, Place, Shard, SyncPoint};
+use crate::compile::{DataParallel, Effects, LayoutFault, LayoutProblem, Place, PointSync, Shard, SyncPoint};
 use crate::ir::Builder;
 use crate::layout::{self, Cause, Here, Layout, OnAxis, Refusal, Sync, Typing};
 use crate::passes::autodiff::Joint;
@@ -182,8 +182,7 @@ pub fn reduced(model: &Model, joint: Joint, effects: &Effects, check: Check) -> 
     if !uneven.is_empty() {
         return (mesh.unsettled(), uneven);
     }
-    mesh.sync_parameter_gradients();
-    let mut faults = Vec::new();
+    let mut faults = mesh.sync_parameter_gradients();
     for axis in 0..effects.axes.len() {
         faults.extend(describe::once_per_module(mesh.axis(axis)));
     }
@@ -301,17 +300,24 @@ impl Mesh<'_> {
         Meshed { joint: self.joint, syncs, asked, choices, typings }
     }
 
-    /// `p.grad().sync(…)` acts on the total over all uses.
-    fn sync_parameter_gradients(&mut self) {
+    /// `p.grad().sync(…)` acts on the total over all uses. A parameter that was frozen since has none.
+    fn sync_parameter_gradients(&mut self) -> Vec<LayoutFault> {
+        let mut faults = Vec::new();
         for (i, sync) in self.effects.syncs.iter().enumerate() {
             if let SyncPoint::ParameterGradient(parameter) = sync.at {
                 let joint = &self.joint;
                 let gradients = joint.gradients.iter().position(|(p, _)| *p == parameter);
-                if let Some(at) = gradients {
-                    self.sync_output(1 + joint.mutations.len() + at, i as u32);
+                match gradients {
+                    Some(at) => self.sync_output(1 + joint.mutations.len() + at, i as u32),
+                    None => {
+                        let PointSync { at, axis, step, .. } = *sync;
+                        let problem = LayoutProblem::NoValue { at, step };
+                        faults.push(LayoutFault { axis, problem, origin: None, steps: vec![step], legal: Vec::new() });
+                    }
                 }
             }
         }
+        faults
     }
 
     /// Puts a sync before output number `at` of the joint graph.

@@ -7,7 +7,7 @@ use super::mend;
 use super::report::{located, written};
 use super::select::selector;
 use super::{Checked, Step};
-use crate::compile::{Heads, LayoutFault, LayoutProblem, Place};
+use crate::compile::{Heads, LayoutFault, LayoutProblem, Place, SyncPoint};
 use crate::layout::{Layout, Sync};
 use crate::primitives::{divisors, joined};
 use crate::schedule::Place as Target;
@@ -176,6 +176,11 @@ impl<'a> Teller<'a> {
 
     fn no_value(&self, step: u32) -> Diagnostic {
         let path = self.checked.step(step).map_or("", |step| step.target.path.as_str());
+        if matches!(self.fault.problem, LayoutProblem::NoValue { at: SyncPoint::ParameterGradient(_), .. }) {
+            let message = format!("there is no `{path}`: the parameter is not trained");
+            return Diagnostic::error(Code::NoGradient, message)
+                .help("leave the sync out, or do not freeze the parameter");
+        }
         let message = format!("no value with a gradient is left at `{path}`");
         Diagnostic::error(Code::NoGradient, message)
             .note("what runs there changes nothing, such as dropout with p = 0, or nothing before it is trained")
