@@ -25,7 +25,7 @@ pub fn difference(bound: &[Given], a: &Variant, b: &Variant) -> Option<Differenc
             // Every tensor at another point, so that operands are told apart.
             _ => POINTS[(i + 3 * param) % POINTS.len()],
         };
-        let first = |variant: &Variant| evaluate(variant, *variant.results.first()?, &value);
+        let first = |variant: &Variant| evaluate(variant, &value);
         let values = [first(a)?, first(b)?];
         if (values[0] - values[1]).abs() > TOLERANCE * values[0].abs().max(1.0) {
             return Some(Difference { at: *at, values });
@@ -34,16 +34,25 @@ pub fn difference(bound: &[Given], a: &Variant, b: &Variant) -> Option<Differenc
     None
 }
 
-fn evaluate(variant: &Variant, term: TermId, param: &dyn Fn(usize) -> f64) -> Option<f64> {
-    let (operator, args) = match &variant.terms[term] {
-        Term::Param(at) => return Some(param(*at)),
-        Term::Given(Given::Number(number)) => return Some(*number),
-        Term::Given(_) => return None,
-        Term::Apply(operator, args) => (operator, args),
-    };
-    let operand = |at: usize| evaluate(variant, (*args.get(at)?)?, param);
+/// The first result; operands stand in front of what uses them, and each is computed once.
+fn evaluate(variant: &Variant, param: &dyn Fn(usize) -> f64) -> Option<f64> {
+    let mut known: Vec<Option<f64>> = Vec::with_capacity(variant.terms.len());
+    for term in &variant.terms {
+        let value = match term {
+            Term::Param(at) => Some(param(*at)),
+            Term::Given(Given::Number(number)) => Some(*number),
+            Term::Given(_) => None,
+            Term::Apply(operator, args) => apply(variant, operator.name, args, &known),
+        };
+        known.push(value);
+    }
+    known.get(*variant.results.first()?).copied().flatten()
+}
+
+fn apply(variant: &Variant, operator: &str, args: &[Option<TermId>], known: &[Option<f64>]) -> Option<f64> {
+    let operand = |at: usize| known.get((*args.get(at)?)?).copied().flatten();
     let x = operand(0)?;
-    Some(match operator.name {
+    Some(match operator {
         "abs" => x.abs(),
         "add" => x + operand(1)?,
         "cos" => x.cos(),

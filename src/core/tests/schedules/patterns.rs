@@ -81,6 +81,30 @@ fn numbers_of_the_model_are_bound_and_agree() {
     );
 }
 
+/// Patterns and matches are values: arguments of schedules, elements of lists, and counted.
+#[test]
+fn patterns_and_matches_are_arguments() {
+    let items = format!(
+        "{GELU}\npattern absent(x) = log(x)\nschedule recompute(m: Module, p: pattern) {{ m.find(p).checkpoint() }}\n\
+         schedule one(found: match) {{ found.checkpoint() }}\nschedule all(found: [match]) {{ found[0].checkpoint() }}"
+    );
+    let steps = |body: &str| targets(&gpt2(&items, body)).len();
+    assert_eq!(steps("recompute(m, gelu_tanh)"), 3);
+    assert_eq!(steps("recompute(m.transformer.h.*, gelu_tanh)"), 3);
+    assert_eq!(steps("one(m.find(gelu_tanh))"), 3);
+    assert_eq!(steps("all(m.find(gelu_tanh))"), 1);
+    assert_eq!(steps("for p in [gelu_tanh, absent] { try recompute(m, p) }"), 3);
+    assert_eq!(steps("if len(m.find(absent)) == 0 { one(m.find(gelu_tanh)[-1]) }"), 1);
+    refused(&gpt2(&items, "recompute(m, 3)"), "S0301", &["takes a pattern, not a number"]);
+    refused(&gpt2(&items, "one(m)"), "S0301", &["takes a match, not a module"]);
+    refused(&gpt2(&items, "m.find(gelu_tanh)"), "S0309", &["only matches", "`checkpoint`, `replace`"]);
+    refused(
+        &gpt2(&items, "m.find(gelu_tanh).freeze()"),
+        "S0301",
+        &["asked of a parameter or a module, not of matches"],
+    );
+}
+
 /// `b?`: its operator disappears with it, or the operator goes without it.
 #[test]
 fn optional_operands_may_be_absent() {
