@@ -235,16 +235,26 @@ impl Plan<'_, '_> {
         if gives.as_ref() == Some(wanted) && is_same_type {
             return Ok(());
         }
-        let shown = |shape: &[Size]| {
-            let sizes: Vec<String> = shape.iter().map(ToString::to_string).collect();
-            format!("[{}]", sizes.join(", "))
-        };
-        let names = self.operator.slots.iter().zip(&types);
-        let operands =
-            names.filter_map(|(slot, ty)| Some(format!("`{}` is {}", slot.name, shown(&ty.as_ref()?.shape))));
-        let problem = format!("`{}` of these operands does not give {}", self.operator.name, shown(wanted));
+        let operands = self.operator.slots.iter().zip(given).filter_map(|(slot, given)| match given {
+            Given::Value(value) => Some(format!("`{}` is {}", slot.name, self.shape(*value))),
+            _ => None,
+        });
         let note = operands.collect::<Vec<_>>().join(", ");
+        let problem = format!("`{}` of these operands does not give {}", self.operator.name, self.shape(result));
         Err(Refusal::illegal(Problem::new(Code::Contract, problem, "shapes do not fit").note(note)))
+    }
+
+    /// `f32[8, 64, 256]`, with the sizes of a step where they are known.
+    fn shape(&self, value: ValueId) -> String {
+        let state = self.state;
+        let is_imported = (value.0 as usize) < state.model.graph.values.len();
+        let bound = state.sizes.filter(|_| is_imported).and_then(|sizes| state.ports.bound_type(value, sizes));
+        let ty = state.graph().ty(value);
+        let sizes: Vec<String> = match &bound {
+            Some(ty) => ty.shape.iter().map(ToString::to_string).collect(),
+            None => ty.shape.iter().map(ToString::to_string).collect(),
+        };
+        format!("{}[{}]", ty.dtype.name(), sizes.join(", "))
     }
 
     /// Element-wise, the replacement has the pattern's values.
