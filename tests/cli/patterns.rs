@@ -61,3 +61,26 @@ fn a_checkpointed_match_changes_no_number() {
     let qkv = "pattern qkv(x, q, k, v, a?, b?, c?) = [linear(x, q, a), linear(x, k, b), linear(x, v, c)]";
     right("equal", "tests/data/llama-tiny.pt2", qkv, "m.find(qkv).checkpoint()");
 }
+
+/// One kernel for the eight operators of GPT-2's activation; recomputed, split, and under micro-batches too.
+#[test]
+fn a_replaced_match_has_the_same_gradients() {
+    let replaced = "m.find(gelu_tanh).replace(gelu(approximate: \"tanh\"))";
+    let parallel = "for b in m.transformer.h {\ncolumn(b.mlp.c_fc, over: tp)\nrow(b.mlp.c_proj, over: tp)\n}";
+    let gpt2 = "examples/gpt2/gpt2-tiny.pt2";
+    right("rounding", gpt2, GELU, replaced);
+    let items = format!("{GELU}\npattern act(x) = gelu(x, approximate: \"tanh\")");
+    right("rounding", gpt2, &items, &format!("{replaced}\nm.find(act).checkpoint()\n{parallel}\nm.accumulate(2)"));
+    let norm = "pattern norm(x, w, b, eps: float) = layer_norm(x, w, b, eps: eps)";
+    right("rounding", gpt2, norm, "m.find(norm).replace(layer_norm)");
+}
+
+/// A product and the addition of its bias, alone and with the addition in a match, on both kinds of linear layer.
+#[test]
+fn a_decomposed_layer_has_the_same_gradients() {
+    right("rounding", "examples/gpt2/gpt2-tiny.pt2", "", "m.transformer.h.*.mlp.{c_fc, c_proj}.decompose()");
+    let bias_gelu = "pattern bias_gelu(x, b) = gelu(x + b)";
+    let body = "for l in m.bert.encoder.layer {\nl.intermediate.dense.decompose()\ncolumn(l.intermediate.dense, over: tp)\n\
+                row(l.output.dense, over: tp)\nl.intermediate.find(bias_gelu).checkpoint()\n}";
+    right("rounding", "tests/data/bert-tiny.pt2", bias_gelu, body);
+}

@@ -12,6 +12,7 @@ use crate::passes::conversions::{Conversion, conversions};
 use crate::passes::merge::{Merged, merge};
 use crate::passes::mesh::{self, Check, Choice, Meshed};
 use crate::passes::recompute::{Extent, Region, recompute};
+use crate::passes::rewrite::{self, Rewrite};
 use slapo_model::{BindError, Def, Graph, InputSizes, Model, ModuleId, Op, ParameterId, ScopeId, ValueId, bind};
 use slapo_program::{Axis, Part, Placement, Program, Sections, Split};
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,10 +26,12 @@ pub struct Effects {
     pub frozen: BTreeSet<ParameterId>,
     /// Modules to recompute in backward, with the step that asked for it.
     pub checkpoints: Vec<(ModuleId, u32)>,
-    /// Nodes to recompute in backward, by what they compute in the imported graph, with the step that asked for it.
+    /// Nodes to recompute in backward, by what they compute, with the step that asked for it.
     pub recomputed: Vec<(Vec<ValueId>, u32)>,
     /// Values on borders inside of these modules that are kept instead, by the step that checkpoints.
     pub kept: Vec<(SyncPoint, u32)>,
+    /// What stands in place of operators of the imported graph, in order.
+    pub rewrites: Vec<Rewrite>,
     pub micro_batches: u32,
     /// Axes of the mesh, outermost first; [`Shard::axis`] and its kin index this.
     pub axes: Vec<MeshAxis>,
@@ -132,6 +135,7 @@ impl Default for Effects {
             checkpoints: Vec::new(),
             recomputed: Vec::new(),
             kept: Vec::new(),
+            rewrites: Vec::new(),
             micro_batches: 1,
             axes: Vec::new(),
             shards: Vec::new(),
@@ -354,7 +358,9 @@ fn differentiated(
         return Err(vec![Fault::Batch { batch: sizes.batch, micro_batches: effects.micro_batches }]);
     }
     let bound = bind(model, sizes).map_err(|e| vec![Fault::Bind(e)])?;
-    let grouped = grouped(bound.clone(), &effects.recomputed);
+    let written = |graph, rewrite: &Rewrite| rewrite::rewrite(model, &graph, rewrite, |size| size);
+    let rewritten = effects.rewrites.iter().fold(bound.clone(), written);
+    let grouped = grouped(rewritten, &effects.recomputed);
     let pointed = borders::insert(model, grouped, &effects.syncs).map_err(layout_faults)?;
     let forward = canonicalize(model, &pointed, options.model);
     let trainable = trainable(model, effects);

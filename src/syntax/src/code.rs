@@ -130,6 +130,8 @@ codes! {
     NotSeparable = "S0407", "an operator that mixes the samples of a batch";
     NotASum = "S0408", "a loss or gradient that is no sum over micro-batches";
     NoDerivative = "S0409", "an operator without a derivative";
+    Contract = "S0420", "a replacement that does not fit what it replaces";
+    NothingToDecompose = "S0421", "a module without a bias to take apart";
 
     // S05: conflicts and order
     Repeated = "S0501", "a step that was done before";

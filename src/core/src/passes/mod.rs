@@ -11,5 +11,6 @@ pub mod merge;
 pub mod mesh;
 mod prune;
 pub mod recompute;
+pub mod rewrite;
 
 pub use prune::prune;

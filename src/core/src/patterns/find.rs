@@ -54,10 +54,11 @@ pub fn find(
     let mut search = Search::new(graph, model, region);
     let mut matches = Vec::new();
     for at in &region.nodes {
-        let found = pattern.variants.iter().find_map(|variant| search.from(pattern, variant, *at));
-        if let Some(found) = found {
+        let mut variants = pattern.variants.iter().enumerate();
+        let found = variants.find_map(|(i, variant)| Some((i, search.from(pattern, variant, *at)?)));
+        if let Some((variant, found)) = found {
             search.taken.extend(&found.nodes);
-            matches.push(search.finished(pattern, found));
+            matches.push(search.finished(pattern, variant, found));
         }
     }
     number(&mut matches);
@@ -370,7 +371,7 @@ impl<'g> Search<'g> {
         }
     }
 
-    fn finished(&self, pattern: &Arc<Pattern>, found: Partial) -> Match {
+    fn finished(&self, pattern: &Arc<Pattern>, variant: usize, found: Partial) -> Match {
         let scopes = found.nodes.iter().map(|id| self.graph.node(*id).origin.scope);
         let within = innermost(self.model, scopes);
         let outs = found.nodes.iter().flat_map(|id| self.graph.node(*id).outs.iter().flatten());
@@ -381,6 +382,8 @@ impl<'g> Search<'g> {
             results: found.results,
             bound: found.bound,
             number: None,
+            variant,
+            age: 0,
         }
     }
 }

@@ -6,6 +6,7 @@
 
 mod find;
 pub mod operators;
+pub mod sample;
 
 pub use find::{Miss, Why, find, innermost};
 use operators::{Given, Operator};
@@ -59,6 +60,10 @@ pub struct Match {
     pub values: Vec<ValueId>,
     /// By the pattern's results.
     pub results: Vec<ValueId>,
+    /// Which of the pattern's variants was found.
+    pub variant: usize,
+    /// Rewrites that the graph had seen by then; later ones may have taken the match away.
+    pub age: usize,
     /// By [`Pattern::params`].
     pub bound: Vec<Given>,
     /// Its number among the matches found in that module, where there are several.

@@ -8,10 +8,12 @@ mod accumulate;
 mod annotate;
 mod checkpoint;
 mod data_parallel;
+mod decompose;
 mod deny;
 mod freeze;
 mod layout;
 mod numbers;
+mod replace;
 mod shard;
 mod sync;
 
@@ -19,6 +21,7 @@ pub(crate) use accumulate::indivisible;
 pub(crate) use numbers::{divisors, joined};
 
 use crate::compile::{Effects, MeshAxis};
+use crate::passes::rewrite::{self, Rewrite};
 use crate::patterns::Match;
 use crate::schedule::{Argument, Place, Ports, Step, Want};
 use slapo_model::sym::Size;
@@ -34,9 +37,11 @@ pub static ALL: &[&Primitive] = &[
     &annotate::ANNOTATE,
     &checkpoint::CHECKPOINT,
     &data_parallel::DATA_PARALLEL,
+    &decompose::DECOMPOSE,
     &deny::DENY,
     &freeze::FREEZE,
     &layout::LAYOUT,
+    &replace::REPLACE,
     &shard::SHARD,
     &sync::SYNC,
 ];
@@ -61,6 +66,8 @@ pub enum Receiver {
     Module,
     /// A module, or a pattern found in one.
     ModuleOrMatch,
+    /// A pattern found in a module.
+    Match,
     /// A parameter.
     Parameter,
     /// A parameter, or a module for what is below it.
@@ -139,14 +146,16 @@ pub fn find(name: &str) -> Option<&'static Primitive> {
 impl Receiver {
     pub fn takes(self, place: Place, is_point: bool, is_match: bool) -> bool {
         if is_match {
-            return self == Receiver::ModuleOrMatch;
+            return matches!(self, Receiver::ModuleOrMatch | Receiver::Match);
         }
         if is_point || self == Receiver::Point {
             return is_point && self == Receiver::Point;
         }
         match place {
-            Place::Module(_) => self != Receiver::Parameter,
-            Place::Parameter { .. } => !matches!(self, Receiver::Module | Receiver::ModuleOrMatch),
+            Place::Module(_) => !matches!(self, Receiver::Parameter | Receiver::Match),
+            Place::Parameter { .. } => {
+                matches!(self, Receiver::Parameter | Receiver::ModuleOrParameter | Receiver::Any)
+            }
             Place::Buffer { .. } => self == Receiver::Any,
         }
     }
@@ -158,6 +167,7 @@ impl fmt::Display for Receiver {
         f.write_str(match self {
             Receiver::Module => "a module",
             Receiver::ModuleOrMatch => "a module or a match",
+            Receiver::Match => "a match",
             Receiver::Parameter => "a parameter",
             Receiver::ModuleOrParameter => "a parameter or a module",
             Receiver::Any => "a module, a parameter or a buffer",
@@ -183,6 +193,7 @@ impl Primitive {
         let receiver = match self.receiver {
             Receiver::Module => "module",
             Receiver::ModuleOrMatch => "module|match",
+            Receiver::Match => "match",
             Receiver::Parameter => "param",
             Receiver::ModuleOrParameter => "param|module",
             Receiver::Any => "path",
@@ -267,7 +278,8 @@ impl<'m> State<'m> {
 
     /// Refuses a match that an earlier step has changed: what was found is no longer there.
     fn unchanged(&self, found: &Match, path: &str) -> Result<(), Refusal> {
-        let Some((_, step)) = self.replaced.iter().find(|(values, _)| found.overlaps(values)) else { return Ok(()) };
+        let mut later = self.replaced.iter().skip(found.age);
+        let Some((_, step)) = later.find(|(values, _)| found.overlaps(values)) else { return Ok(()) };
         let problem = Problem::new(
             Code::Contradiction,
             format!("`{path}` is no longer there: an earlier step replaced operators of it"),
@@ -275,6 +287,18 @@ impl<'m> State<'m> {
         )
         .help("a match is used once; look for the pattern again behind the step that changes the model");
         Err(Refusal::illegal(problem.earlier(*step, "replaced here")))
+    }
+
+    /// How many rewrites the graph has seen.
+    pub fn rewrites(&self) -> usize {
+        self.replaced.len()
+    }
+
+    /// Rewrites the graph; `values` are what the nodes computed that are there no more.
+    fn rewrite(&mut self, values: Vec<ValueId>, step: u32, rewrite: Rewrite) {
+        self.rewritten = Some(Rc::new(rewrite::rewrite(self.model, self.graph(), &rewrite, Size::Const)));
+        self.replaced.push((values, step));
+        self.effects.rewrites.push(rewrite);
     }
 
     /// Carries out a step that was found legal.

@@ -5,6 +5,7 @@
 
 use super::builtins::{Function, Query};
 use super::number::Number;
+use super::steps::Argument;
 use super::types::{Ty, Want};
 use crate::patterns::Pattern;
 use crate::primitives::Primitive;
@@ -174,6 +175,8 @@ pub enum ExprKind {
     Word(u32),
     /// A collective or a layout with its arguments, by its row of [`super::builtins::shaped`].
     Shaped(u32, Vec<Option<Expr>>),
+    /// An operator with what is given for its slots; an [`Argument::Call`].
+    Operator(Arc<Argument>),
     /// A class or a `type`, as an argument of `.only`, `.except` and `.is`.
     Class(Want),
     List(Vec<Expr>),

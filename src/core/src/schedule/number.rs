@@ -52,6 +52,11 @@ impl Number {
         Number::from(digits).checked_mul(Number::from(10_i128).checked_pow(Number::from(power))?)
     }
 
+    /// The nearest float64, or one of the two nearest where numerator and denominator are both beyond 2⁵³.
+    pub fn to_f64(self) -> f64 {
+        self.numerator as f64 / self.denominator as f64
+    }
+
     pub fn is_whole(self) -> bool {
         self.denominator == 1
     }

@@ -13,6 +13,7 @@ pub struct RecordedMatch {
     pattern: String,
     within: u32,
     number: Option<u32>,
+    age: usize,
     values: Vec<u32>,
     results: Vec<u32>,
     params: Vec<RecordedParam>,
@@ -35,6 +36,7 @@ impl RecordedMatch {
             pattern: found.pattern.name.clone(),
             within: found.within.0,
             number: found.number,
+            age: found.age,
             values: numbers(&found.values),
             results: numbers(&found.results),
             params: params
@@ -73,6 +75,8 @@ impl RecordedMatch {
             results: all(&self.results)?,
             bound,
             number: self.number,
+            variant: 0,
+            age: self.age,
         })
     }
 }

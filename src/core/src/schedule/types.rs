@@ -57,6 +57,8 @@ pub enum WordKind {
     Layout,
     /// `auto`, for an axis of the mesh
     Auto,
+    /// What a replacement computes
+    Operator,
 }
 
 /// What a parameter wants.
@@ -95,6 +97,8 @@ pub enum Kind {
     Layout,
     /// A number or a list of section sizes.
     Groups,
+    /// An operator with its operands and attributes: `gelu(approximate: "tanh")`.
+    Operator,
     /// A number, a string or a truth value.
     Scalar,
     /// The type is wrong or missing, which was reported: everything fits.
@@ -167,6 +171,7 @@ impl Kind {
             Kind::Order => Ty::Word(WordKind::Order),
             Kind::Collective => Ty::Word(WordKind::Collective),
             Kind::Layout => Ty::Word(WordKind::Layout),
+            Kind::Operator => Ty::Word(WordKind::Operator),
             // Either of two types: nothing but passing on makes sense of them.
             Kind::Dim | Kind::Groups | Kind::Scalar | Kind::Unknown => Ty::Any,
         }
@@ -249,7 +254,7 @@ impl Want {
             (Argument::Bool(_), Kind::Bool | Kind::Scalar) => true,
             (Argument::Text(_), Kind::Text | Kind::Scalar) => true,
             (Argument::Word(_), Kind::Dim | Kind::DType | Kind::Order | Kind::Collective | Kind::Layout) => true,
-            (Argument::Call(..), Kind::Collective | Kind::Layout) => true,
+            (Argument::Call(..), Kind::Collective | Kind::Layout | Kind::Operator) => true,
             (Argument::Axis(_), Kind::Axis) => true,
             (Argument::Path(_), kind) => kind.is_place(),
             _ => false,
@@ -309,6 +314,7 @@ impl WordKind {
             WordKind::Collective => "a collective",
             WordKind::Layout => "a layout",
             WordKind::Auto => "the size `auto`",
+            WordKind::Operator => "an operator",
         }
     }
 }
@@ -373,6 +379,7 @@ impl fmt::Display for Want {
             Kind::Order => ("a pipeline order", "pipeline orders"),
             Kind::Collective => ("a collective", "collectives"),
             Kind::Layout => ("a layout", "layouts"),
+            Kind::Operator => ("an operator", "operators"),
             Kind::Groups => ("a number of groups or a list of section sizes", "groups"),
             Kind::Unknown => ("a value", "values"),
             Kind::Scalar => ("a number, a string or a truth value", "numbers, strings or truth values"),

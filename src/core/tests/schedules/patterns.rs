@@ -2,6 +2,7 @@
 //! other tools, by number.
 
 use crate::support::{Run, run};
+use slapo_core::compile::{Options, compile};
 use slapo_core::schedule::{replay, to_json};
 
 const GELU: &str = "pattern gelu_tanh(x) = 0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ^ 3)))";
@@ -77,6 +78,30 @@ fn numbers_of_the_model_are_bound_and_agree() {
     assert_eq!(
         targets(&llama(swiglu, "m.find(swiglu).checkpoint()")),
         ["model.layers.0.mlp.find(swiglu)", "model.layers.1.mlp.find(swiglu)"]
+    );
+}
+
+/// Patterns and matches are values: arguments of schedules, elements of lists, and counted.
+#[test]
+fn patterns_and_matches_are_arguments() {
+    let items = format!(
+        "{GELU}\npattern absent(x) = log(x)\nschedule recompute(m: Module, p: pattern) {{ m.find(p).checkpoint() }}\n\
+         schedule one(found: match) {{ found.checkpoint() }}\nschedule all(found: [match]) {{ found[0].checkpoint() }}"
+    );
+    let steps = |body: &str| targets(&gpt2(&items, body)).len();
+    assert_eq!(steps("recompute(m, gelu_tanh)"), 3);
+    assert_eq!(steps("recompute(m.transformer.h.*, gelu_tanh)"), 3);
+    assert_eq!(steps("one(m.find(gelu_tanh))"), 3);
+    assert_eq!(steps("all(m.find(gelu_tanh))"), 1);
+    assert_eq!(steps("for p in [gelu_tanh, absent] { try recompute(m, p) }"), 3);
+    assert_eq!(steps("if len(m.find(absent)) == 0 { one(m.find(gelu_tanh)[-1]) }"), 1);
+    refused(&gpt2(&items, "recompute(m, 3)"), "S0301", &["takes a pattern, not a number"]);
+    refused(&gpt2(&items, "one(m)"), "S0301", &["takes a match, not a module"]);
+    refused(&gpt2(&items, "m.find(gelu_tanh)"), "S0309", &["only matches", "`checkpoint`, `replace`"]);
+    refused(
+        &gpt2(&items, "m.find(gelu_tanh).freeze()"),
+        "S0301",
+        &["asked of a parameter or a module, not of matches"],
     );
 }
 
@@ -200,4 +225,181 @@ fn f38_matches_cross_the_borders_of_modules() {
         "m.bert.encoder.layer[0].intermediate.intermediate_act_fn.find(dense).checkpoint()",
     );
     refused(&run, "S0210", &["linear, which belongs to it, is computed outside"]);
+}
+
+const REPLACED: &str = "m.find(gelu_tanh).replace(gelu(approximate: \"tanh\"))";
+
+/// Of the bound graph, with what the schedule asks for: how often each operator stands in the forward.
+fn count(run: &Run, operator: &str) -> usize {
+    let sizes = run.checked.sizes.unwrap();
+    let compiled = compile(run.model.as_deref().unwrap(), &sizes, &run.checked.effects, &Options::default()).unwrap();
+    compiled.joint.graph.nodes[..compiled.joint.forward].iter().filter(|node| node.is_aten(operator)).count()
+}
+
+#[test]
+fn one_operator_stands_in_for_a_match() {
+    let run = gpt2(GELU, REPLACED);
+    assert_eq!(targets(&run).len(), 3);
+    assert_eq!((count(&run, "gelu"), count(&run, "tanh")), (3, 0));
+    let json = to_json(&run.checked.steps).unwrap();
+    let model = run.model.as_deref().unwrap();
+    assert_eq!(replay(&json, model, run.checked.sizes, &[]), Ok(run.checked.effects.clone()));
+    // Names of its own go by name.
+    let swish = "pattern swish(hidden) = hidden * sigmoid(hidden)";
+    refused(&gpt2(swish, "m.find(swish).replace(silu(x: hidden))"), "S0210", &[]);
+    let named = GELU
+        .replace("gelu_tanh(x)", "gelu_tanh(h)")
+        .replace("* x *", "* h *")
+        .replace("(x +", "(h +")
+        .replace("x ^", "h ^");
+    assert_eq!(count(&gpt2(&named, "m.find(gelu_tanh).replace(gelu(x: h, approximate: \"tanh\"))"), "gelu"), 3);
+}
+
+/// A step on what a step before it put there: the graph is searched as it then is.
+#[test]
+fn the_graph_is_searched_as_the_steps_left_it() {
+    let items =
+        format!("{GELU}\npattern act(x) = gelu(x, approximate: \"tanh\")\npattern gelu_add(x, b) = gelu(x + b)");
+    let run = gpt2(&items, &format!("{REPLACED}\nm.find(act).expect(3).checkpoint()"));
+    assert_eq!(targets(&run)[3], "transformer.h.0.mlp.act.find(act)");
+    refused(&gpt2(&items, &format!("{REPLACED}\nm.find(gelu_tanh).checkpoint()")), "S0210", &[]);
+    let body = "for l in m.bert.encoder.layer {\nl.intermediate.dense.decompose()\nl.intermediate.find(gelu_add).checkpoint()\n}";
+    let run = on("bert-tiny.pt2", &items, body);
+    assert_eq!(targets(&run).len(), 4);
+}
+
+#[test]
+fn decomposed_layers_keep_their_points() {
+    let run = gpt2("", "m.transformer.h[0].mlp.c_fc.decompose()");
+    assert_eq!((targets(&run), count(&run, "mm")), (vec!["transformer.h.0.mlp.c_fc"], 1));
+    let split = |body: &str| {
+        run_text(&format!(
+            "use std.parallel.{{column, row}}\nmodel \"gpt2-tiny.pt2\"\ninput {{ batch = 8, seq = 16 }}\nmesh {{ tp = 2 }}\n\
+             schedule main(m: Module) {{\nlet b = m.transformer.h[0].mlp\n{body}\n}}\n"
+        ))
+    };
+    let run = split("column(b.c_fc, over: tp)\nb.c_fc.decompose()\nrow(b.c_proj, over: tp)");
+    assert_eq!((run.rendered().as_str(), count(&run, "mm")), ("", 1));
+    // A bias on its own would be added to a partial sum once per rank.
+    let run = split("b.{c_fc, c_proj}.decompose()\ncolumn(b.c_fc, over: tp)\nrow(b.c_proj, over: tp)");
+    refused(&run, "S0602", &["it adds a partial sum to a value that is not partial"]);
+}
+
+fn run_text(text: &str) -> Run {
+    run("pattern", text).compiled()
+}
+
+/// A replacement whose operands have other shapes.
+#[test]
+fn f26_a_replacement_of_another_shape_is_refused() {
+    let product = "pattern product(x, w) = linear(x, w)";
+    let run = on("llama-tiny.pt2", product, "m.find(product).replace(linear(x: w, w: x))");
+    refused(&run, "S0420", &["shapes do not fit", "`x` is f32["]);
+    let run = on("llama-tiny.pt2", product, "m.find(product)[0].replace(silu(x: x))");
+    refused(&run, "S0420", &["does not take `w`"]);
+}
+
+/// Operands go by name: permuted or missing ones are no accident.
+#[test]
+fn f27_f29_ports_have_names() {
+    let add = "pattern sum(a, b) = a + b";
+    let body = |op: &str| format!("m.transformer.h[0].find(sum)[0].replace({op})");
+    refused(&gpt2(add, &body("add(x: a, b: b)")), "S0303", &["`add` has no `x`"]);
+    refused(&gpt2(add, &body("add(a, b)")), "S0302", &["given by name", "`a`"]);
+    refused(&gpt2(add, &body("add(a: c)")), "S0420", &["has no parameter `c`"]);
+    refused(&gpt2(add, &body("linear(x: a, w: b)")), "S0420", &["shapes do not fit"]);
+    refused(&gpt2(add, &body("matmul(a: a)")), "S0420", &["shapes do not fit"]);
+    refused(&gpt2(GELU, "m.find(gelu_tanh).replace(linear)"), "S0420", &["`linear` needs `w`", "does not bind"]);
+}
+
+/// Attributes that are left out take the operator's own default.
+#[test]
+fn f28_defaults_of_a_replacement_hold() {
+    let act = "pattern act(x) = gelu(x)";
+    let run = on("bert-tiny.pt2", act, "m.find(act).replace(gelu)");
+    assert_eq!(count(&run, "gelu"), targets(&run).len());
+}
+
+/// What the model has at the place, a residual, a bias, a scale, is taken by the replacement or the step is refused.
+#[test]
+fn f30_nothing_is_lost() {
+    let norm = "pattern norm(x, w, b, eps: float) = layer_norm(x, w, b, eps: eps)";
+    let body = |op: &str| format!("m.transformer.ln_f.find(norm).replace({op})");
+    assert_eq!(gpt2(norm, &body("layer_norm")).rendered(), "");
+    refused(&gpt2(norm, &body("layer_norm(eps: 0.1)")), "S0420", &["does not take `eps`"]);
+    refused(&gpt2(norm, &body("layer_norm(b: w)")), "S0420", &["does not take `b`"]);
+    let residual = "pattern residual(x, r, w, b) = layer_norm(x + r, w, b)";
+    let run = gpt2(residual, "m.transformer.h[0].find(residual).replace(layer_norm)");
+    assert!(!run.checked.is_ok(), "{}", run.rendered());
+    let dropped = "pattern dropped(x, r, p: float) = dropout(x, p: p) + r";
+    refused(
+        &gpt2(dropped, "m.transformer.h[0].find(dropped)[0].replace(add(a: x, b: r))"),
+        "S0420",
+        &["random numbers"],
+    );
+    let both = "pattern both(x, r, w, b) = [x + r, layer_norm(x + r, w, b)]";
+    refused(&gpt2(both, "m.transformer.h[0].find(both)[0].replace(layer_norm)"), "S0420", &["has 2 results"]);
+}
+
+/// Another activation is another function.
+#[test]
+fn f31_a_replacement_computes_the_same() {
+    for other in ["gelu", "gelu(approximate: \"none\")", "silu", "relu", "tanh", "neg"] {
+        let run = gpt2(GELU, &format!("m.find(gelu_tanh).replace({other})"));
+        refused(&run, "S0420", &["does not compute what `gelu_tanh` does", "at -3.1"]);
+    }
+    let sum = "pattern sum(a, b) = a + b";
+    refused(&gpt2(sum, "m.transformer.h[0].find(sum)[0].replace(mul)"), "S0420", &["does not compute"]);
+    refused(&gpt2(sum, "m.transformer.h[0].find(sum)[0].replace(sub(a: b, b: a))"), "S0420", &["does not compute"]);
+}
+
+/// A match that a step has used is not used again, nor one that was found before the step.
+#[test]
+fn f36_a_match_is_used_once() {
+    let body = format!("let found = m.find(gelu_tanh)\n{REPLACED}\nfound[0].replace(gelu(approximate: \"tanh\"))");
+    refused(&gpt2(GELU, &body), "S0502", &["no longer there", "replaced here"]);
+    let body = format!("let found = m.find(gelu_tanh)\n{REPLACED}\nfound[1].checkpoint()");
+    refused(&gpt2(GELU, &body), "S0502", &["no longer there"]);
+    let add = "pattern dense(x, w, b) = addmm(b, x, w)";
+    let b = "let b = m.transformer.h[0].mlp.c_fc\nlet found = b.find(dense)\nb.decompose()\nfound.checkpoint()";
+    refused(&gpt2(add, b), "S0502", &["no longer there"]);
+}
+
+/// Before or after a split, with a bias or without one.
+#[test]
+fn f49_decompose_does_not_depend_on_order() {
+    let b = "let l = m.transformer.h[0].mlp.c_fc\n";
+    for steps in ["l.decompose()\nl.weight.annotate(\"k\", 1)", "l.weight.annotate(\"k\", 1)\nl.decompose()"] {
+        assert_eq!(gpt2("", &format!("{b}{steps}")).rendered(), "");
+    }
+    refused(&gpt2("", "m.lm_head.decompose()"), "S0421", &["no product with a bias"]);
+    refused(&gpt2("", "m.transformer.h[0].mlp.decompose()"), "S0421", &["no product with a bias of its own"]);
+    assert_eq!(gpt2("", "try m.lm_head.decompose()").rendered(), "");
+    refused(&gpt2("", &format!("{b}l.decompose()\nl.decompose()")), "S0501", &["decomposed here"]);
+}
+
+/// Splits and notes belong to parameters and modules, which a replacement leaves as they are.
+#[test]
+fn f50_f51_a_replacement_keeps_splits_and_notes() {
+    let parallel = "for b in m.transformer.h {\ncolumn(b.mlp.c_fc, over: tp)\nrow(b.mlp.c_proj, over: tp)\n}";
+    let note = "m.transformer.h[0].mlp.act.annotate(\"kind\", \"gelu\")";
+    let text = |body: &str| {
+        run_text(&format!(
+            "use std.parallel.{{column, row}}\nmodel \"gpt2-tiny.pt2\"\ninput {{ batch = 8, seq = 16 }}\nmesh {{ tp = 2 }}\n{GELU}\n\
+             schedule main(m: Module) {{\n{body}\n}}\n"
+        ))
+    };
+    let before = text(&format!("{note}\n{parallel}\n{REPLACED}"));
+    let after = text(&format!("{REPLACED}\n{parallel}\n{note}"));
+    assert_eq!((before.rendered(), after.rendered()), (String::new(), String::new()));
+    assert_eq!(before.checked.effects.shards.len(), after.checked.effects.shards.len());
+    assert_eq!(before.checked.steps.len(), after.checked.steps.len());
+}
+
+/// A filter that leaves nothing to search, or a pattern that no element holds, is an error.
+#[test]
+fn f55_nothing_found_anywhere_is_an_error() {
+    let items = format!("{GELU}\npattern nothing(x) = log(x)");
+    refused(&gpt2(&items, "m.**.only(Conv1D).find(gelu_tanh).checkpoint()"), "S0210", &["any of the 12 modules"]);
+    refused(&gpt2(&items, "m.**.find(nothing).replace(log)"), "S0210", &["nothing there is computed by `log`"]);
 }

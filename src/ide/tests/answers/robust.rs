@@ -1,6 +1,7 @@
 //! Whatever a text and a cursor are, every question has an answer or none, and soon.
 
 use super::{main_of, model, snapshot};
+use slapo_core::schedule::Modules;
 use slapo_ide::{
     Found, Snapshot, actions, around, completions, definition, folds, hints, hover, references, renamable, rename,
     signature_help, symbols, tokens,
@@ -69,7 +70,7 @@ fn numbers() -> impl FnMut(usize) -> usize {
 #[test]
 fn every_cursor_in_a_good_text() {
     let found = Found { current: Some(model()), ..Found::default() };
-    let snapshot = Snapshot::new("main.slapo", TEXT, |_| found);
+    let snapshot = Snapshot::new("main.slapo", TEXT, |_| found, |_| Modules::default());
     ask_whole(&snapshot);
     for (offset, _) in TEXT.char_indices().step_by(3) {
         ask(&snapshot, offset as u32);
@@ -93,7 +94,12 @@ fn edited_texts() {
             let end = text.floor_char_boundary((offset + number(12)).min(text.len())).max(offset);
             text.replace_range(offset..end, pieces[number(pieces.len())]);
         }
-        let snapshot = Snapshot::new("main.slapo", &text, |_| Found { last: Some(model()), ..Found::default() });
+        let snapshot = Snapshot::new(
+            "main.slapo",
+            &text,
+            |_| Found { last: Some(model()), ..Found::default() },
+            |_| Modules::default(),
+        );
         ask(&snapshot, offset as u32);
         ask_whole(&snapshot);
     }

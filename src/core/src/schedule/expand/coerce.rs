@@ -42,7 +42,9 @@ impl Expander<'_> {
             (Kind::Float | Kind::Scalar | Kind::Dim | Kind::Groups, Value::Number(_)) => Ok(value),
             (Kind::Bool | Kind::Scalar, Value::Bool(_)) | (Kind::Text | Kind::Scalar, Value::Text(_)) => Ok(value),
             (Kind::Dim | Kind::DType | Kind::Order | Kind::Collective | Kind::Layout, Value::Word(_)) => Ok(value),
-            (Kind::Groups, Value::List(_)) | (Kind::Collective | Kind::Layout, Value::Shaped(_)) => Ok(value),
+            (Kind::Groups, Value::List(_)) | (Kind::Collective | Kind::Layout | Kind::Operator, Value::Shaped(_)) => {
+                Ok(value)
+            }
             _ => {
                 let shown = self.show(&value);
                 let diagnostic =

@@ -31,7 +31,9 @@ impl Expander<'_> {
         for place in &places {
             let Place::Module(module) = place else { return Err(self.unfit("a module", &Value::Place(*place), from)) };
             match patterns::find(graph, model, &regions.module(*module), &pattern) {
-                Ok(matches) => found.add(matches.into_iter().map(Arc::new)),
+                Ok(matches) => {
+                    found.add(matches.into_iter().map(|one| Arc::new(Match { age: state.rewrites(), ..one })))
+                }
                 Err(Some(miss)) if closest.as_ref().is_none_or(|known| miss.is_closer(known)) => closest = Some(miss),
                 Err(_) => {}
             }

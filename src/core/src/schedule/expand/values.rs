@@ -25,6 +25,7 @@ impl Expander<'_> {
             ExprKind::Pattern(at) => Value::Pattern(self.hir.patterns[*at as usize].clone()),
             ExprKind::Word(word) => Value::Word(*word),
             ExprKind::Shaped(word, args) => self.shaped(*word, args)?,
+            ExprKind::Operator(call) => Value::Shaped(Rc::new((**call).clone())),
             ExprKind::Class(want) => Value::Class(Rc::new(want.clone())),
             ExprKind::List(elements) => self.list(elements, &expr.ty)?,
             ExprKind::Neg(operand) => Value::Number(-self.number(operand)?),

@@ -3,7 +3,7 @@
 use super::super::builtins::{self, Function, Query, WORDS};
 use super::super::hir::{Call, Callee, Expr, ExprKind, Param};
 use super::super::nearest::{corrected, did_you_mean, some_of};
-use super::super::types::{PlaceKind, Ty, Want, WordKind};
+use super::super::types::{Kind, PlaceKind, Ty, Want, WordKind};
 use super::Unit;
 use crate::primitives::{self, Primitive, Receiver};
 use slapo_syntax::ast::{self, AstNode};
@@ -42,7 +42,8 @@ impl Unit<'_, '_> {
         let help = match value.ty {
             _ if is_tried => "only a primitive or a schedule can be tried".to_string(),
             Ty::Matches | Ty::Match => {
-                let takes = primitives::ALL.iter().filter(|primitive| primitive.receiver == Receiver::ModuleOrMatch);
+                let is_one = |receiver: Receiver| matches!(receiver, Receiver::ModuleOrMatch | Receiver::Match);
+                let takes = primitives::ALL.iter().filter(|primitive| is_one(primitive.receiver));
                 format!("ask something of it: {}", some_of(takes.map(|primitive| primitive.name)))
             }
             Ty::Place(_) | Ty::Places(_) => {
@@ -137,9 +138,9 @@ impl Unit<'_, '_> {
                 Receiver::Module | Receiver::ModuleOrMatch => *kind != PlaceKind::Tensor,
                 Receiver::Parameter => *kind != PlaceKind::Module,
                 Receiver::ModuleOrParameter | Receiver::Any => true,
-                Receiver::Point => false,
+                Receiver::Point | Receiver::Match => false,
             },
-            Ty::Match | Ty::Matches => primitive.receiver == Receiver::ModuleOrMatch,
+            Ty::Match | Ty::Matches => matches!(primitive.receiver, Receiver::ModuleOrMatch | Receiver::Match),
             Ty::Point | Ty::Points => primitive.receiver == Receiver::Point,
             _ => false,
         };
@@ -151,6 +152,9 @@ impl Unit<'_, '_> {
 
     /// A value given where `want` is declared.
     pub(super) fn given(&mut self, want: &Want, value: Option<ast::Expr<'_>>, at: Span, name: &str) -> Expr {
+        if want.kind == Kind::Operator {
+            return self.operator(value, at, name);
+        }
         let value = self.expr(value, at);
         if want.accepts(&value.ty) {
             return if self.covers(want, &value) { value } else { Expr::error(value.span) };

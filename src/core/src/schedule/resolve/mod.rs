@@ -10,6 +10,7 @@ mod exprs;
 mod functions;
 mod imports;
 mod items;
+mod operators;
 mod paths;
 mod patterns;
 mod recursion;

@@ -200,6 +200,7 @@ impl Unit<'_, '_> {
             .primary(receiver.span, receiver.ty.to_string())
             .secondary(name.span(), format!("wants {wanted}"));
         self.error(match wanted {
+            "a match" => diagnostic.help("`module.find(pattern)` gives matches"),
             "a point" => diagnostic
                 .help("points are `.input()` and `.output()` of a module, and `.grad()` of these and of parameters"),
             _ => diagnostic,
