@@ -191,6 +191,7 @@ codes! {
     IdleCheckpoint = "S1106", "a checkpoint of what has no backward";
     SeparateSyncs = "S1107", "syncs that could be one";
     WholeParameters = "S1108", "parameters that are whole on every rank of an axis";
+    UnevenPieces = "S1109", "a sync that leaves pieces of different sizes";
 }
 
 impl Code {

@@ -34,6 +34,7 @@ impl Lint {
         on(Code::IdleCheckpoint, "idle-checkpoint"),
         on(Code::SeparateSyncs, "separate-syncs"),
         off(Code::WholeParameters, "whole-parameters"),
+        on(Code::UnevenPieces, "uneven-pieces"),
     ];
 
     /// Finds a lint by its name or its code's id, in either case.

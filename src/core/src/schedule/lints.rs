@@ -2,10 +2,12 @@
 
 use super::Checked;
 use super::nearest::some_of;
+use super::points::Ports;
 use super::report::{Report, located};
 use super::steps::Step;
 use crate::compile::PointSync;
 use crate::layout::Sync;
+use crate::primitives::{divisors, joined};
 use slapo_model::{Def, Model, ModuleId};
 use slapo_syntax::{Code, Diagnostic, FileId};
 
@@ -15,8 +17,12 @@ pub fn lints(unused: Vec<Diagnostic>, checked: &Checked, model: Option<&Model>, 
     unused.into_iter().for_each(|diagnostic| report.push(diagnostic));
     if let Some(model) = model {
         let linter = Linter { checked, model, file };
-        let found =
-            linter.idle_axes().chain(linter.idle_checkpoints()).chain(linter.separate_syncs()).chain(linter.whole());
+        let found = linter
+            .idle_axes()
+            .chain(linter.idle_checkpoints())
+            .chain(linter.separate_syncs())
+            .chain(linter.whole())
+            .chain(linter.uneven_pieces());
         found.for_each(|diagnostic| report.push(diagnostic));
     }
     report.finish(file, &[])
@@ -134,6 +140,36 @@ impl<'a> Linter<'a> {
                 .primary(declared.span, "not split over it")
                 .note(some_of(&names));
             (!names.is_empty()).then_some(diagnostic)
+        })
+    }
+
+    /// Values that a sync cuts into pieces of different sizes: the ranks with the larger ones are waited for.
+    fn uneven_pieces(&self) -> impl Iterator<Item = Diagnostic> {
+        let ports = Ports::new(self.model);
+        let effects = &self.checked.effects;
+        effects.syncs.iter().filter_map(move |sync| {
+            let (Sync::Slice { dim, groups } | Sync::ReduceScatter { dim, groups }) = sync.sync else { return None };
+            let step = self.checked.step(sync.step)?;
+            let axis = effects.axes.get(sync.axis)?;
+            let value = ports.value(step.target.point.as_ref()?)?;
+            let size = *ports.bound_type(value, self.checked.sizes?)?.shape.get(dim)?;
+            // Groups that do not divide are an error; a parameter there that is split unevenly was asked for.
+            let is_meant = effects.shards.iter().any(|shard| {
+                let owner = self.model.parameter(shard.parameter).module;
+                shard.uneven && shard.axis == sync.axis && owner == sync.at.module(self.model)
+            });
+            if is_meant || size % groups != 0 || size % (groups * axis.size) == 0 {
+                return None;
+            }
+            let message = format!(
+                "dimension {dim} ({size}) of the value at `{}` does not divide evenly over `{}` of size {}",
+                step.target.path, axis.name, axis.size
+            );
+            let sizes = divisors(size / groups);
+            let diagnostic = Diagnostic::warning(Code::UnevenPieces, message)
+                .note("ranks with smaller pieces wait for the others")
+                .help(format!("sizes of `{}` that divide it: {}", axis.name, joined(&sizes)));
+            Some(self.at(diagnostic, step, "leaves pieces of different sizes"))
         })
     }
 
