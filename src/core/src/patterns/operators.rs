@@ -135,7 +135,8 @@ static ROWS: &[Operator] = &[
     row("div", TWO, &[form("div.Tensor", BOTH), form("div.Scalar", BOTH)]),
     row("dropout", &[tensor("x"), attribute("p", SlotKind::Number, None)],
         &[only("native_dropout", &["input", "p"], TRAINING), only("dropout", &["input", "p"], TRAINING)]),
-    row("embedding", &[tensor("w"), tensor("ids")], &[form("embedding", &["weight", "indices"])]),
+    row("embedding", &[tensor("w"), tensor("ids")], &[only("embedding", &["weight", "indices"],
+        &[("padding_idx", Fixed::Number(-1.0)), ("scale_grad_by_freq", Fixed::Bool(false)), ("sparse", Fixed::Bool(false))])]),
     row("erf", ONE, &[form("erf", SELF)]),
     row("exp", ONE, &[form("exp", SELF)]),
     row("gelu", &[tensor("x"), attribute("approximate", SlotKind::Text, Some(Fixed::Text("none")))],
@@ -189,6 +190,10 @@ pub fn see(graph: &Graph<Size>, node: &Node<Size>) -> Option<Seen> {
         if !is_neutral {
             return None;
         }
+    }
+    // A norm goes over the last dimension alone.
+    if matches!(node.arg("normalized_shape"), Some(Arg::Ints(shape)) if shape.len() != 1) {
+        return None;
     }
     let rank = node.tensor(form.args[0]).map_or(0, |x| graph.ty(x).shape.len());
     let mut given = Vec::with_capacity(operator.slots.len());

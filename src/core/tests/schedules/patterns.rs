@@ -81,6 +81,16 @@ fn numbers_of_the_model_are_bound_and_agree() {
     );
 }
 
+/// An attribute that a pattern cannot name has its neutral value, or the node is another operator.
+#[test]
+fn attributes_that_have_no_name_are_neutral() {
+    let lookup = "pattern lookup(w, ids) = embedding(w, ids)";
+    let run = on("bert-tiny.pt2", lookup, "m.bert.embeddings.find(lookup).checkpoint()");
+    let path = |name: &str| format!("bert.embeddings.{name}.find(lookup)");
+    // That of words has a padding index.
+    assert_eq!(targets(&run), [path("token_type_embeddings"), path("position_embeddings")]);
+}
+
 /// Patterns and matches are values: arguments of schedules, elements of lists, and counted.
 #[test]
 fn patterns_and_matches_are_arguments() {
