@@ -247,7 +247,8 @@ fn a_mistake_that_a_library_finds_is_shown_there_too() {
 fn with_modules() -> TempDir {
     let folder = folder(
         "use blocks.tp.{mlp, Mlps}\nmodel \"model.pt2\"\ninput { batch = 8, seq = 64 }\nmesh { tp = 2 }\n\n\
-         schedule main(m: GPT2LMHeadModel) { mlp(m.transformer.h.*.mlp, over: tp) }\n",
+         schedule each(b: Mlps, over: axis) { mlp(b.mlp, over: over) }\n\n\
+         schedule main(m: GPT2LMHeadModel) { each(m.transformer.h.*, over: tp) }\n",
     );
     let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).expect("writes");
     fs::create_dir(folder.path().join("blocks")).expect("makes it");

@@ -3,7 +3,7 @@
 use slapo_core::compile::{Options, compile};
 use slapo_core::schedule::{self, Checked, ModelPath, Modules, Overrides};
 use slapo_model::Model;
-use slapo_syntax::{Diagnostic, FileId, Parse, SourceMap, format, parse};
+use slapo_syntax::{Diagnostic, FileId, Lint, Parse, SourceMap, format, parse};
 use std::sync::Arc;
 
 /// A schedule as it is at one moment.
@@ -49,6 +49,10 @@ impl Snapshot {
         let model = found.current.as_deref();
         let checked = schedule::check(&mut files, file, &parse, &modules(&parse), model, &Overrides::default());
         let mut diagnostics = checked.diagnostics.clone();
+        if found.broken.is_empty() {
+            let is_on = |lint: &&Diagnostic| Lint::of(lint.code).is_none_or(|lint| lint.is_on);
+            diagnostics.extend(checked.lints.iter().filter(is_on).cloned());
+        }
         diagnostics.extend(found.broken);
         let unchecked = found.current.clone();
         Snapshot { files, file, parse, model: found.current.or(found.last), checked, diagnostics, unchecked }

@@ -12,6 +12,7 @@ pub fn query(query: Query) -> (&'static str, &'static str) {
         "only" => ("class, …", "Keeps what is of one of the classes or types."),
         "except" => ("class, …", "Keeps what is of none of the classes or types."),
         "expect" => ("count", "The same selection; an error if it has another size."),
+        "find" => ("pattern", "What the pattern matches in the module; an error if that is nothing."),
         "is" => ("class", "Whether it is of the class or type."),
         _ => ("", ""),
     }

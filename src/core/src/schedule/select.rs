@@ -179,7 +179,8 @@ impl Place {
             return self.kind() == PlaceKind::Module && self.children(model).iter().all(|child| child.is(model, &one));
         }
         match (&want.kind, self) {
-            (Kind::Module, Place::Module(_)) => true,
+            // That the type is not known is reported where it is named.
+            (Kind::Unknown, _) | (Kind::Module, Place::Module(_)) => true,
             (Kind::Tensor, Place::Parameter { .. } | Place::Buffer { .. }) => true,
             (Kind::Class(name), Place::Module(id)) => is_class(&model.module(id).class, name),
             (Kind::Structure(structure), Place::Module(_)) => self.misses(model, structure).is_none(),

@@ -235,7 +235,10 @@ impl Unit<'_, '_> {
         }
         let kind = match self.names.types.get(name) {
             _ if is_quoted => Kind::Class(name.to_string()),
-            Some((structure, _)) => Kind::Structure(structure.clone()),
+            Some((structure, declared)) => {
+                self.resolver.read.insert(*declared);
+                Kind::Structure(structure.clone())
+            }
             None if name == "Module" => Kind::Module,
             None if name == "param" => Kind::Tensor,
             None if self.is_excused(name) => return Expr::error(span),

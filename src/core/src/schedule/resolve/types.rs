@@ -91,7 +91,8 @@ impl Unit<'_, '_> {
         if let Some(kind) = Kind::named(name) {
             return kind;
         }
-        if let Some((structure, _)) = self.names.types.get(name) {
+        if let Some((structure, declared)) = self.names.types.get(name) {
+            self.resolver.read.insert(*declared);
             return Kind::Structure(structure.clone());
         }
         if let Some(below) = self.names.later.get(name).copied() {

@@ -4,14 +4,16 @@ use slapo_syntax::ast::{AstNode, Item, Knob, Let, ParamList, Schedule, Use};
 use slapo_syntax::{Code, Diagnostic, Fix, Parse, Span, SyntaxToken};
 use std::collections::BTreeSet;
 
-/// `read` holds the places of the names that something reads.
+/// `read` holds the places of the names that something reads. What a file without `main` declares is for others to use.
 pub fn unused(parse: &Parse, text: &str, read: &BTreeSet<Span>) -> Vec<Diagnostic> {
+    let is_main = |schedule: Schedule| schedule.name().is_some_and(|name| name.text() == "main");
+    let is_module = !parse.file().schedules().any(is_main);
     let unread = |name: &SyntaxToken| !name.text().starts_with('_') && !read.contains(&name.span());
     let mut found = Vec::new();
     for item in parse.file().items() {
         match item {
             Item::Use(item) => imports(item, text, &unread, &mut found),
-            Item::Schedule(schedule) => of_schedule(schedule, &unread, &mut found),
+            Item::Schedule(schedule) => of_schedule(schedule, is_module, &unread, &mut found),
             _ => {}
         }
     }
@@ -20,7 +22,8 @@ pub fn unused(parse: &Parse, text: &str, read: &BTreeSet<Span>) -> Vec<Diagnosti
         let Some((word, Some(name))) = name.or_else(|| Knob::cast(node).map(|item| ("knob", item.name()))) else {
             continue;
         };
-        if unread(&name) {
+        let is_item = || parse.file().items().any(|item| item.span() == node.span());
+        if unread(&name) && !(is_module && is_item()) {
             found.push(
                 Diagnostic::warning(Code::UnusedLet, format!("nothing reads `{}`", name.text()))
                     .primary(name.span(), format!("this `{word}` changes nothing"))
@@ -56,13 +59,18 @@ fn imports<'t>(item: Use<'t>, text: &str, unread: &dyn Fn(&SyntaxToken<'t>) -> b
     }
 }
 
-fn of_schedule<'t>(schedule: Schedule<'t>, unread: &dyn Fn(&SyntaxToken<'t>) -> bool, found: &mut Vec<Diagnostic>) {
+fn of_schedule<'t>(
+    schedule: Schedule<'t>,
+    is_for_others: bool,
+    unread: &dyn Fn(&SyntaxToken<'t>) -> bool,
+    found: &mut Vec<Diagnostic>,
+) {
     let Some(name) = schedule.name() else { return };
     // `main` takes the model, whatever it does with it.
     if name.text() == "main" {
         return;
     }
-    if unread(&name) {
+    if unread(&name) && !is_for_others {
         found.push(
             Diagnostic::warning(Code::UnusedSchedule, format!("nothing calls `{}`", name.text()))
                 .primary(name.span(), "never called")
