@@ -219,6 +219,10 @@ impl Sheet {
         let Some(typings) = alone.infer() else { return false };
         let found: Vec<Option<[Layout; 2]>> =
             own.into_iter().map(|v| v.map(|v| [0, 1].map(|axis| typings[axis].of(v)))).collect();
+        // The difference below does not take sections of different sizes, which joining pieces can make.
+        if found.iter().flatten().flatten().any(|layout| matches!(layout, Layout::Sections { .. })) {
+            return false;
+        }
         let [expected, own] = self.both(specimen, layouts);
         for ((expected, own), found) in expected.into_iter().zip(own).zip(found) {
             if let (Some(expected), Some(own), Some(found)) = (expected, own, found) {

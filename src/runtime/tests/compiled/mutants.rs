@@ -10,6 +10,7 @@ use slapo_core::compile::{Effects, compile, unchecked};
 const ODD: &str = "tests/data/gpt2-odd.pt2";
 const BERT: &str = "tests/data/bert-tiny.pt2";
 const OPT: &str = "tests/data/opt-tiny.pt2";
+const LLAMA: &str = "tests/data/llama-tiny.pt2";
 
 /// What became of the mutants of one schedule.
 #[derive(Debug, Default)]
@@ -125,6 +126,14 @@ const OPT_TOKENS: &str = "for l in m.model.decoder.layers {
     l.{fc1, fc2}.{weight, bias}.grad().sync(all_reduce, over: tp)
 }";
 
+/// Two heads of keys and values for four of queries, and a gated feed-forward block.
+const LLAMA_BODY: &str = "for l in m.model.layers {
+    column(l.self_attn.{q_proj, k_proj, v_proj}, over: tp)
+    row(l.self_attn.o_proj, over: tp)
+    column(l.mlp.{gate_proj, up_proj}, over: tp)
+    row(l.mlp.down_proj, over: tp)
+}";
+
 #[test]
 fn gpt2_tensor_parallel() {
     try_all("GPT-2, tp 2", &example("tensor_parallel", &[]), 150, &[]);
@@ -162,6 +171,12 @@ fn opt() {
     let body = format!("{OPT_BODY}\nm.data_parallel(over: dp)");
     try_all("OPT, dp 2 × tp 2", &Case::on(OPT, "dp = 2, tp = 2", &body), 130, &OPT_EQUIVALENT);
     try_all("OPT, tokens over tp 2", &Case::on(OPT, "tp = 2", OPT_TOKENS), 130, &[]);
+}
+
+#[test]
+fn llama() {
+    let body = format!("{LLAMA_BODY}\nm.data_parallel(over: dp)");
+    try_all("Llama, dp 2 × tp 2", &Case::on(LLAMA, "dp = 2, tp = 2", &body), 100, &[]);
 }
 
 /// The count of tokens that matter is not the schedule's to forget; a program without its reduction is noticed all the same.
