@@ -5,7 +5,7 @@
 //! own scratch memory is not in it.
 
 use serde::Serialize;
-use slapo_program::{Function, FunctionKind, Instr, Op, Program, Role, Value};
+use slapo_program::{Function, Instr, Op, Program, Role, Value};
 use std::collections::BTreeMap;
 
 /// Bytes per rank. The terms add up to `peak`: they are what is live at the moment of the peak.
@@ -80,18 +80,18 @@ impl Walk<'_> {
     fn call(&mut self, function: &Function, micro_batch: u32, fixed: &Memory) {
         let mut frame = self.frames.remove(&micro_batch).unwrap_or_default();
         for instr in &function.body {
-            self.instr(instr, function.kind, &mut frame, fixed);
+            self.instr(instr, &mut frame, fixed);
         }
         self.frames.insert(micro_batch, frame);
     }
 
-    fn instr(&mut self, instr: &Instr, kind: FunctionKind, frame: &mut Frame, fixed: &Memory) {
+    fn instr(&mut self, instr: &Instr, frame: &mut Frame, fixed: &Memory) {
         for out in instr.outs.iter().flatten() {
             if let Value::Local(l) = out {
                 self.define(*l, frame);
             }
         }
-        let workspace = self.workspace(instr, kind);
+        let workspace = self.workspace(instr);
         let adopted = self.accumulate(instr, frame);
         let now = Memory {
             gradients: self.gradients.values().sum(),
@@ -161,10 +161,15 @@ impl Walk<'_> {
         if taken { bytes } else { 0 }
     }
 
-    /// Rerunning an operator computes its results once more.
-    fn workspace(&self, instr: &Instr, _: FunctionKind) -> u64 {
+    /// Rerunning an operator computes its results once more. A collective whose results are globals has them beside what
+    /// they replace; several travel as a copy in a row.
+    fn workspace(&self, instr: &Instr) -> u64 {
         match instr.op {
             Op::Vjp { .. } => instr.reads().map(|v| rounded(self.program.ty(v).bytes())).max().unwrap_or(0),
+            Op::Collective { .. } if matches!(instr.outs.first(), Some(Some(Value::Global(_)))) => {
+                let row = rounded(instr.reads().map(|v| self.program.ty(v).bytes()).sum());
+                if instr.outs.len() == 1 { row } else { 2 * row }
+            }
             _ => 0,
         }
     }

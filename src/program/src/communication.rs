@@ -31,8 +31,8 @@ pub enum Carries {
     Loss,
     /// A sum over the step that depends on the inputs only: the number of valid tokens.
     Count,
-    /// The gradient of the parameter of that name, before it is accumulated.
-    Gradient(String),
+    /// The gradients of the parameters of these names.
+    Gradients(Vec<String>),
     /// The squared norm of the gradients that the axis splits.
     GradientNorm,
 }
@@ -79,8 +79,10 @@ pub fn counts(program: &Program, communications: &[Communication]) -> Vec<Collec
 
 /// Follows a collective's result, through further collectives, to where it is added up.
 fn carries(program: &Program, function: &Function, collective: usize) -> Carries {
-    if function.kind == FunctionKind::Optimizer {
-        return Carries::GradientNorm;
+    match function.kind {
+        FunctionKind::Reduction => return Carries::Gradients(gradients(program, &function.body[collective])),
+        FunctionKind::Optimizer => return Carries::GradientNorm,
+        _ => {}
     }
     let mut result = first_out(&function.body[collective]);
     for instr in &function.body[collective + 1..] {
@@ -92,7 +94,7 @@ fn carries(program: &Program, function: &Function, collective: usize) -> Carries
             (Op::Accumulate, Some(Value::Global(global))) => {
                 let into = &program.globals[global as usize];
                 return match into.role {
-                    Role::Gradient => Carries::Gradient(into.name.clone()),
+                    Role::Gradient => Carries::Gradients(vec![into.name.clone()]),
                     _ if global == program.loss => Carries::Loss,
                     _ => Carries::Count,
                 };
@@ -101,6 +103,15 @@ fn carries(program: &Program, function: &Function, collective: usize) -> Carries
         }
     }
     Carries::Value
+}
+
+/// The parameters whose gradients an instruction reads.
+fn gradients(program: &Program, instr: &Instr) -> Vec<String> {
+    let name = |value| match value {
+        Value::Global(global) => Some(program.globals[global as usize].name.clone()),
+        Value::Local(_) => None,
+    };
+    instr.reads().filter_map(name).collect()
 }
 
 fn first_out(instr: &Instr) -> Option<Value> {

@@ -236,18 +236,21 @@ pub enum FunctionKind {
     /// Forward under libtorch's own autograd, for [`Op::Autograd`]: the oracle that programs are checked against.
     Recorded,
     Backward,
+    /// What ranks reduce once a step, of what all micro-batches have added up: parameter gradients.
+    Reduction,
     /// Clipping and the update; parameter gradients are complete before it runs.
     Optimizer,
 }
 
 impl FunctionKind {
-    pub fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             FunctionKind::Setup => "setup",
             FunctionKind::Prologue => "prologue",
             FunctionKind::Forward => "forward",
             FunctionKind::Recorded => "recorded forward",
             FunctionKind::Backward => "backward",
+            FunctionKind::Reduction => "reduction",
             FunctionKind::Optimizer => "optimizer",
         }
     }
@@ -283,7 +286,8 @@ pub enum Op {
     /// `args[0] · mask / (1 − p)`, the mask keyed by (seed, step, site, global element index). Its own derivative.
     Dropout { site: u32, p: f64, placement: Placement },
     /// `outs[0]` from every rank's `args[0]` of one axis: the ranks whose other coordinates are the same. All ranks of a
-    /// mesh run the same instructions in the same order.
+    /// mesh run the same instructions in the same order. An all-reduce may be of several tensors of one type, a bucket: they
+    /// travel as one, and every one has its result.
     Collective { axis: u32, kind: Collective },
     /// `outs[0] (a global) += args[0]`; the first of a step takes the value as it is. Takes over the slot's storage
     /// where `args[0]` is freed by this instruction.

@@ -138,7 +138,7 @@ impl<'p> Torch<'p> {
 
     fn outs(&self, instr: &Instr) -> String {
         let outs: Vec<String> = instr.outs.iter().map(|v| v.map_or("_".to_owned(), |v| self.value(v))).collect();
-        outs.join(", ")
+        if outs.len() > SHORT_LIST { list(outs) } else { outs.join(", ") }
     }
 
     fn call(&self, instr: &Instr) -> String {
@@ -149,6 +149,9 @@ impl<'p> Torch<'p> {
             Op::Aten(name) => of(&format!("torch.ops.{}", name.replace("::", "."))),
             Op::Part(split) => piece(operand, split),
             Op::Dropout { site, p, .. } => format!("dropout({operand}, p={}, site={site})", float(*p)),
+            Op::Collective { axis, .. } if args.len() > 1 => {
+                format!("dist.all_reduce_coalesced({}, group={})", list(args), self.axes[*axis as usize])
+            }
             Op::Collective { axis, kind } => collective(operand, kind, &self.axes[*axis as usize]),
             Op::Vjp { op, .. } => {
                 let named = format!("torch.ops.{}", op.replace("::", "."));

@@ -185,25 +185,36 @@ impl Executor {
         }
     }
 
-    /// What this rank brings to a collective.
+    /// What this rank brings to a collective: of several tensors, their elements in a row.
     pub fn contribution(&mut self, call: Call, i: usize) -> Result<Tensor> {
-        self.at(call, i, |run, instr, _| Ok(run.tensors(instr)?[0].shallow_clone()))
+        self.at(call, i, |run, instr, _| match run.tensors(instr)?.as_slice() {
+            [one] => Ok(one.shallow_clone()),
+            several => libtorch::in_a_row(several),
+        })
     }
 
     /// What a collective gives this rank; completes the instruction.
     pub fn receive(&mut self, call: Call, i: usize, result: Tensor) -> Result<()> {
         self.at(call, i, |run, instr, _| {
-            run.keep(instr, vec![Some(result)])?;
+            let results = match instr.outs.len() {
+                1 => vec![result],
+                _ => {
+                    libtorch::out_of_a_row(&result, instr.outs.iter().flatten().map(|v| &run.program.ty(*v).shape[..]))?
+                }
+            };
+            run.keep(instr, results.into_iter().map(Some).collect())?;
             run.free(instr);
             Ok(())
         })
     }
 
-    /// The shape that the result of instruction `i` is declared to have.
-    pub fn result_shape(&self, function: u32, i: usize) -> &[i64] {
-        match self.program.functions[function as usize].body[i].outs.as_slice() {
-            [Some(value), ..] => &self.program.ty(*value).shape,
-            _ => &[],
+    /// The shape of what a rank gets of the collective at instruction `i`.
+    pub fn result_shape(&self, function: u32, i: usize) -> Vec<i64> {
+        let types =
+            self.program.functions[function as usize].body[i].outs.iter().flatten().map(|v| self.program.ty(*v));
+        match types.collect::<Vec<_>>().as_slice() {
+            [one] => one.shape.clone(),
+            several => vec![several.iter().map(|ty| ty.shape.iter().product::<i64>()).sum()],
         }
     }
 
@@ -298,8 +309,13 @@ fn prepare(program: &Program, instr: &Instr) -> std::result::Result<Action, Stri
             Ok(Action::Part(*split))
         }
         Op::Collective { axis, kind } => {
-            single_read(instr)?;
-            out(1)?;
+            if *kind != Collective::AllReduce || instr.outs.len() == 1 {
+                single_read(instr)?;
+                out(1)?;
+            }
+            if instr.reads().count() != instr.outs.len() {
+                return Err(format!("gives {} tensors for {}", instr.outs.len(), instr.reads().count()));
+            }
             let axis = &program.mesh[*axis as usize];
             Ok(if axis.size == 1 { Action::Same } else { Action::Collective { axis: axis.clone(), kind: *kind } })
         }
@@ -397,8 +413,9 @@ impl Run<'_> {
                 ));
             }
             Action::Same => {
-                let value = self.adopt(instr)?;
-                self.keep(instr, vec![Some(value)])?;
+                let values = instr.reads().map(|v| self.adopt(instr, v).map(Some));
+                let values = values.collect::<std::result::Result<_, _>>()?;
+                self.keep(instr, values)?;
             }
             Action::Dropout { site, p, geometries } => {
                 let x = self.tensors(instr)?[0];
@@ -417,7 +434,7 @@ impl Run<'_> {
                 let _ = sum.f_add_(&value).map_err(|e| libtorch::message(&e))?;
             }
             Action::Accumulate(global) | Action::Store(global) => {
-                let value = self.adopt(instr)?;
+                let value = self.adopt(instr, single_read(instr)?)?;
                 self.expect_type(Value::Global(*global), &value)?;
                 self.globals[*global as usize] = Some(value);
                 self.written[*global as usize] = true;
@@ -461,9 +478,8 @@ impl Run<'_> {
         }
     }
 
-    /// The argument's tensor to keep: itself where nobody else holds it, else a copy.
-    fn adopt(&mut self, instr: &Instr) -> std::result::Result<Tensor, String> {
-        let value = single_read(instr)?;
+    /// An argument's tensor to keep: itself where nobody else holds it, else a copy.
+    fn adopt(&mut self, instr: &Instr, value: Value) -> std::result::Result<Tensor, String> {
         if let Value::Local(l) = value
             && instr.free.contains(&l)
             && let Some(tensor) = self.frame[l as usize].take_if(|t| owns_storage(t))

@@ -114,6 +114,24 @@ pub fn dense_copy(tensor: &Tensor) -> Result<Tensor, String> {
     Ok(copy)
 }
 
+/// The elements of all tensors as one of one dimension: a copy.
+pub fn in_a_row(tensors: &[&Tensor]) -> Result<Tensor, String> {
+    let flat: Result<Vec<Tensor>, _> = tensors.iter().map(|t| t.f_reshape([-1])).collect();
+    flat.and_then(|flat| Tensor::f_cat(&flat, 0)).map_err(|e| message(&e))
+}
+
+/// The inverse of [`in_a_row`]: views into `row` of these shapes.
+pub fn out_of_a_row<'s>(row: &Tensor, shapes: impl Iterator<Item = &'s [i64]>) -> Result<Vec<Tensor>, String> {
+    let mut offset = 0;
+    let view = |shape: &[i64]| {
+        let length = shape.iter().product();
+        let view = row.f_narrow(0, offset, length).and_then(|part| part.f_view(shape));
+        offset += length;
+        view.map_err(|e| message(&e))
+    };
+    shapes.map(view).collect()
+}
+
 /// The elements of a contiguous tensor as they lie in memory.
 pub fn bytes(tensor: &Tensor) -> &[u8] {
     assert!(tensor.is_contiguous(), "elements lie in one piece");

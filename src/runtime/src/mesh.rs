@@ -139,7 +139,7 @@ impl Mesh {
                 self.count(call, axis, kind, &brought[0]);
             }
             let shape = self.ranks[group[0]].result_shape(call.function, i);
-            let results = self.backend.collective(axis as usize, kind, &brought, shape);
+            let results = self.backend.collective(axis as usize, kind, &brought, &shape);
             drop(brought);
             let results = results.or_else(|error| self.on(group[0], |e| Err(e.failed(call, i, error))))?;
             for (rank, result) in group.iter().zip(results) {

@@ -1,15 +1,17 @@
 //! From the joint graph to the Program of one rank.
 //!
 //! Sorts nodes into setup (constants), prologue (counts over the step), forward and backward; gives every value a slot
-//! and a last use; accumulates gradients and the loss over micro-batches; appends the optimizer. Read [`lower`] first.
+//! and a last use; accumulates gradients and the loss over micro-batches; appends reduction and optimizer. Read [`lower`] first.
 
 mod body;
 mod optimizer;
+mod reduction;
 
 pub use optimizer::{Kind as OptimizerKind, Settings as OptimizerSettings};
 
 use crate::passes::autodiff::Joint;
 use body::{Body, Frame};
+use reduction::End;
 use slapo_model::{Def, Graph, Model, Node, Op, ParameterId, Stored, Type, ValueId};
 use slapo_program::{
     Arg, Axis, Call, Fingerprint, Function, FunctionKind, Global, GlobalId, Init, Input, Instr, Parameter, Placement,
@@ -43,8 +45,9 @@ pub fn lower(model: &Model, joint: &Joint, target: &Target) -> Program {
     let (setup, prologue) = (lower.setup(), lower.prologue());
     let loss = lower.scalar("loss", joint.graph.ty(joint.graph.loss));
     let (forward, backward) = lower.forward_and_backward(loss);
+    let reduction = reduction::lower(&lower);
     let optimizer = optimizer::lower(&mut lower, &target.optimizer);
-    lower.finish(loss, [setup, prologue, forward, backward], optimizer)
+    lower.finish(loss, [setup, prologue, forward, backward], [reduction, optimizer])
 }
 
 /// Writes the program that lets libtorch's own autograd differentiate `graph`: what others are checked against. One rank,
@@ -68,14 +71,15 @@ pub fn lower_oracle(model: &Model, graph: Graph, trainable: &BTreeSet<ParameterI
         own.trainable = true;
         let (own, ty) = (own.global, lower.program.globals[own.global as usize].ty.clone());
         let gradient = lower.global(&parameter.names[0], ty, Role::Gradient);
-        lower.gradients.push(Gradient { parameter: own, gradient, axes: Vec::new() });
+        lower.gradients.push(Gradient { parameter: own, gradient, axes: Vec::new(), reduced_over: Vec::new() });
         args.push(Arg::Value(Value::Global(own)));
         outs.push(Some(Value::Global(gradient)));
     }
     backward.body.push(plain(slapo_program::Op::Autograd, args, outs));
     let optimizer = optimizer::lower(&mut lower, &target.optimizer);
     let prologue = Function { name: "prologue".to_owned(), kind: FunctionKind::Prologue, body: Vec::new() };
-    lower.finish(loss, [setup, prologue, forward, backward], optimizer)
+    let reduction = reduction::lower(&lower);
+    lower.finish(loss, [setup, prologue, forward, backward], [reduction, optimizer])
 }
 
 /// When a node runs.
@@ -92,6 +96,8 @@ struct Gradient {
     gradient: GlobalId,
     /// Axes over which the two are split.
     axes: Vec<usize>,
+    /// Axes over whose ranks the gradient is summed up when backward has run, in order.
+    reduced_over: Vec<u32>,
 }
 
 struct Lower<'a> {
@@ -253,14 +259,15 @@ impl<'a> Lower<'a> {
     fn forward_and_backward(&mut self, loss: GlobalId) -> (Function, Function) {
         let graph = self.graph();
         let mut gradients: BTreeMap<ValueId, Vec<GlobalId>> = BTreeMap::new();
-        for (p, v) in &self.joint.gradients {
+        for ((p, _), End { value, axes: reduced_over }) in self.joint.gradients.iter().zip(reduction::ends(self.joint))
+        {
             let parameter = self.model.parameter(*p);
-            let ty = tensor_type(graph.ty(*v));
+            let ty = tensor_type(graph.ty(value));
             let gradient = self.global(&parameter.names[0], ty, Role::Gradient);
             let own = self.program.parameters.iter().find(|q| q.names == parameter.names).map_or(0, |q| q.global);
             let axes = self.target.boxes.get(p).into_iter().flatten().map(|(axis, _)| *axis).collect();
-            self.gradients.push(Gradient { parameter: own, gradient, axes });
-            gradients.entry(*v).or_default().push(gradient);
+            self.gradients.push(Gradient { parameter: own, gradient, axes, reduced_over });
+            gradients.entry(value).or_default().push(gradient);
         }
         let mut forward = Body::new(Frame::default());
         for node in self.in_phase(Phase::Forward) {
@@ -333,7 +340,7 @@ impl<'a> Lower<'a> {
         id
     }
 
-    fn finish(mut self, loss: GlobalId, functions: [Function; 4], optimizer: Function) -> Program {
+    fn finish(mut self, loss: GlobalId, functions: [Function; 4], ends: [Function; 2]) -> Program {
         let [setup, prologue, forward, backward] = functions;
         let micro_batches = self.program.micro_batches;
         let mut program = self.program;
@@ -343,7 +350,10 @@ impl<'a> Lower<'a> {
         };
         let (setup, has_setup) = (add(setup.clone()), !setup.body.is_empty());
         let (prologue, has_prologue) = (add(prologue.clone()), !prologue.body.is_empty());
-        let (forward, backward, optimizer) = (add(forward), add(backward), add(optimizer));
+        let (forward, backward) = (add(forward), add(backward));
+        let [reduction, optimizer] = ends;
+        let (reduction, has_reduction) = (add(reduction.clone()), !reduction.body.is_empty());
+        let optimizer = add(optimizer);
         if has_setup {
             program.setup.push(Call { function: setup, micro_batch: 0 });
         }
@@ -352,6 +362,9 @@ impl<'a> Lower<'a> {
         }
         for m in 0..micro_batches {
             program.step.extend([forward, backward].map(|function| Call { function, micro_batch: m }));
+        }
+        if has_reduction {
+            program.step.push(Call { function: reduction, micro_batch: 0 });
         }
         program.step.push(Call { function: optimizer, micro_batch: 0 });
         program.loss = loss;

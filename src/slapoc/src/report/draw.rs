@@ -199,6 +199,9 @@ fn layouts(text: &mut String, report: &Report) -> Result {
     Ok(())
 }
 
+/// Lists of more characters do not say more than their length.
+const LONG: usize = 60;
+
 fn communication(text: &mut String, report: &Report) -> Result {
     writeln!(text, "communication of a rank in one step")?;
     let rows = report.collectives.iter().map(|c| {
@@ -206,7 +209,8 @@ fn communication(text: &mut String, report: &Report) -> Result {
             ("a value", true) => "the model".to_owned(),
             ("a value", false) => c.place.clone(),
             (what, true) => what.to_owned(),
-            (what, false) => format!("{what} of {}", c.place),
+            (what, false) if c.place.len() <= LONG => format!("{what} of {}", c.place),
+            (what, false) => format!("{what} of {} parameters", c.places),
         };
         [c.axis.clone(), c.kind.clone(), c.function.to_owned(), calls(c.calls), bytes(c.bytes), place]
     });

@@ -2,7 +2,8 @@
 
 use super::patterns::{patterns, shape};
 use serde::Serialize;
-use slapo_program::{Carries, Program, communications};
+use slapo_program::{Carries, FunctionKind, Program, communications};
+use std::collections::BTreeSet;
 
 /// Collectives of one kind at modules that are alike.
 #[derive(Debug, Serialize)]
@@ -10,12 +11,14 @@ pub struct Traffic {
     pub axis: String,
     /// `all_reduce`, `all_gather[dim 1, groups 3]`
     pub kind: String,
-    /// `prologue`, `forward`, `backward` or `optimizer`.
+    /// `prologue`, `forward`, `backward`, `reduction` or `optimizer`.
     pub function: &'static str,
     /// `a value`, `the gradient`, `the loss`, `the token count`, `the gradient norm`
     pub what: &'static str,
     /// Modules, or parameters where it is their gradients; empty for the model itself.
     pub place: String,
+    /// How many modules or parameters that is.
+    pub places: usize,
     pub calls: u64,
     /// Of the tensors that a rank brings.
     pub bytes: u64,
@@ -30,16 +33,19 @@ pub struct Total {
     pub bytes: u64,
 }
 
+/// Gradients of all kinds share buckets there.
+const REDUCTION: &str = FunctionKind::Reduction.name();
+
 /// Of one rank, in the order of its program.
 pub fn traffic(program: &Program) -> Vec<Traffic> {
     let mut found: Vec<(Traffic, Vec<String>)> = Vec::new();
     for c in communications(program) {
-        let (what, path) = match c.carries {
-            Carries::Value => ("a value", c.module),
-            Carries::Gradient(parameter) => ("the gradient", parameter),
-            Carries::Loss => ("the loss", String::new()),
-            Carries::Count => ("the token count", String::new()),
-            Carries::GradientNorm => ("the gradient norm", String::new()),
+        let (what, places) = match c.carries {
+            Carries::Value => ("a value", vec![c.module]),
+            Carries::Gradients(parameters) => ("the gradient", parameters),
+            Carries::Loss => ("the loss", vec![String::new()]),
+            Carries::Count => ("the token count", vec![String::new()]),
+            Carries::GradientNorm => ("the gradient norm", vec![String::new()]),
         };
         let own = Traffic {
             axis: program.mesh[c.axis as usize].name.clone(),
@@ -47,23 +53,28 @@ pub fn traffic(program: &Program) -> Vec<Traffic> {
             function: c.function.name(),
             what,
             place: String::new(),
+            places: 0,
             calls: c.calls,
             bytes: c.bytes,
         };
         let alike = |(known, paths): &&mut (Traffic, Vec<String>)| {
             (&known.axis, &known.kind, known.function, known.what) == (&own.axis, &own.kind, own.function, own.what)
-                && shape(&paths[0]) == shape(&path)
+                && (own.function == REDUCTION || shape(&paths[0]) == shape(&places[0]))
         };
         match found.iter_mut().find(alike) {
             Some((known, paths)) => {
                 known.calls += own.calls;
                 known.bytes += own.bytes;
-                paths.push(path);
+                paths.extend(places);
             }
-            None => found.push((own, vec![path])),
+            None => found.push((own, places)),
         }
     }
-    found.into_iter().map(|(traffic, paths)| Traffic { place: patterns(&paths).join(", "), ..traffic }).collect()
+    let placed = |(traffic, paths): (Traffic, Vec<String>)| {
+        let places = paths.iter().collect::<BTreeSet<_>>().len();
+        Traffic { place: patterns(&paths).join(", "), places, ..traffic }
+    };
+    found.into_iter().map(placed).collect()
 }
 
 /// By axis and function, in the order of `traffic`.
