@@ -449,3 +449,42 @@ fn verify_takes_and_tells_the_values_of_knobs() {
     assert_eq!(report["knobs"], serde_json::json!([{ "name": "ratio", "value": 1, "is_set": true }]));
     assert_ne!(report["verdict"], "wrong", "{report:#}");
 }
+
+/// Updates that ranks share, of parameters whose rows do not divide among three ranks too, beside layers that are split, over
+/// the axis that splits them, and with micro-batches; a clipped norm is that of all pieces.
+#[test]
+fn shared_updates_compute_what_the_model_computes() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let meshes = [(2, 1, "dp", 1), (3, 1, "dp", 2), (2, 2, "dp", 2), (3, 2, "dp", 1), (2, 2, "tp", 1)];
+    for ((model, body, checkpoint, _), (dp, tp, over, stage)) in MODELS.into_iter().cycle().zip(meshes) {
+        for rest in ["", "m.accumulate(steps: 3)"] {
+            let body = format!("m.zero(stage: {stage}, over: {over})\n{body}\n{rest}\n{checkpoint}");
+            let schedule = written(folder.path(), model, dp, tp, &body);
+            let report = report(&schedule, &["--batch", "18", "--seq", "11", "--clip", "0.5"]);
+            assert_ne!(report["verdict"], "wrong", "{model}, dp {dp}, tp {tp}, stage {stage}: {report:#}");
+            let sent = report["collectives"].as_array().expect("collectives");
+            assert!(
+                sent.iter().any(|c| c["function"] == "optimizer" && c["kind"] == "all_gather" && c["axis"] == over)
+            );
+        }
+    }
+}
+
+/// Gradients travel once a step, however many micro-batches there are.
+#[test]
+fn gradients_are_reduced_once_a_step() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let sent = |steps: i64| {
+        let body = format!("{GPT2}\nm.accumulate(steps: {steps})");
+        let schedule = written(folder.path(), "examples/gpt2/gpt2-tiny.pt2", 2, 1, &body);
+        let report = report(&schedule, &["--batch", "8", "--seq", "5", "--steps", "1"]);
+        assert_ne!(report["verdict"], "wrong", "{report:#}");
+        let sent = report["collectives"].as_array().expect("collectives");
+        let reduction = sent.iter().find(|c| c["function"] == "reduction").expect("a reduction");
+        (reduction["calls"].as_u64(), reduction["bytes"].as_u64())
+    };
+    let (calls, bytes) = sent(1);
+    assert_eq!(calls, Some(1), "one bucket");
+    assert!(bytes > Some(0));
+    assert_eq!(sent(4), (calls, bytes));
+}

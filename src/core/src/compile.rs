@@ -4,7 +4,7 @@
 //! the schedule is said where the lines are known.
 
 use crate::layout::{self, Here, Layout, Refusal, Sync, Typing};
-use crate::lower::{self, OptimizerSettings, Target};
+use crate::lower::{self, OptimizerSettings, Scattered, Target};
 use crate::passes::autodiff::{self, Joint, NoDerivative};
 use crate::passes::borders;
 use crate::passes::canonical::{self, canonicalize};
@@ -38,6 +38,7 @@ pub struct Effects {
     pub shards: Vec<Shard>,
     pub syncs: Vec<PointSync>,
     pub data_parallel: Vec<DataParallel>,
+    pub zero: Vec<Zero>,
     pub denials: Vec<Denial>,
 }
 
@@ -120,6 +121,16 @@ pub struct DataParallel {
     pub step: u32,
 }
 
+/// `module.zero(stage, over)`, for one parameter: the ranks of the axis hold its optimizer state in pieces along dimension 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Zero {
+    pub parameter: ParameterId,
+    /// 1: optimizer state; 2: what backward adds up of the gradient, too.
+    pub stage: u8,
+    pub axis: usize,
+    pub step: u32,
+}
+
 /// `module.deny(reshard)`: no conversion at a point of the module or below it moves more than `bytes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Denial {
@@ -141,6 +152,7 @@ impl Default for Effects {
             shards: Vec::new(),
             syncs: Vec::new(),
             data_parallel: Vec::new(),
+            zero: Vec::new(),
             denials: Vec::new(),
         }
     }
@@ -497,6 +509,7 @@ impl Ranks<'_> {
         let target = Target {
             mesh: effects.axes.iter().map(|a| Axis { name: a.name.clone(), size: a.size }).collect(),
             boxes: mesh::boxes(effects, &coordinates),
+            zero: zero(effects, &coordinates),
             coordinates,
             ..target(effects, options, &meshed.joint.graph, placements)
         };
@@ -514,6 +527,16 @@ pub fn oracle(model: &Model, compiled: &Compiled, effects: &Effects, options: &O
     lower::lower_oracle(model, graph, &trained, &target)
 }
 
+/// The pieces that the rank updates of the parameters that it holds whole over an axis of several ranks.
+fn zero(effects: &Effects, coordinates: &[i64]) -> BTreeMap<ParameterId, Scattered> {
+    let is_split = |zero: &Zero| effects.shards.iter().any(|s| s.parameter == zero.parameter && s.axis == zero.axis);
+    let scattered = |zero: &Zero| {
+        let piece = Split::even(0, 1, effects.axes[zero.axis].size, Part::Rank(coordinates[zero.axis]));
+        (zero.parameter, Scattered { axis: zero.axis as u32, piece, early: zero.stage >= 2 })
+    };
+    effects.zero.iter().filter(|zero| effects.axes[zero.axis].size > 1 && !is_split(zero)).map(scattered).collect()
+}
+
 /// The target of a single rank; `whole` is the graph over global values.
 fn target(effects: &Effects, options: &Options, whole: &Graph, placements: BTreeMap<u32, Placement>) -> Target {
     Target {
@@ -526,6 +549,7 @@ fn target(effects: &Effects, options: &Options, whole: &Graph, placements: BTree
         mesh: Vec::new(),
         coordinates: Vec::new(),
         boxes: BTreeMap::new(),
+        zero: BTreeMap::new(),
     }
 }
 

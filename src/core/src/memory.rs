@@ -142,10 +142,12 @@ impl Walk<'_> {
         }
     }
 
-    /// The first accumulation of a step makes the gradient; it takes over a local that it frees, which is then not counted
+    /// The first write of a step makes the gradient; it takes over a local that it frees, which is then not counted
     /// twice.
     fn accumulate(&mut self, instr: &Instr, frame: &Frame) -> u64 {
-        let (Op::Accumulate, Some(Some(Value::Global(g)))) = (&instr.op, instr.outs.first()) else { return 0 };
+        let (Op::Accumulate | Op::Store, Some(Some(Value::Global(g)))) = (&instr.op, instr.outs.first()) else {
+            return 0;
+        };
         if self.program.globals[*g as usize].role != Role::Gradient || self.gradients.contains_key(g) {
             return 0;
         }
@@ -167,7 +169,7 @@ impl Walk<'_> {
         match instr.op {
             Op::Vjp { .. } => instr.reads().map(|v| rounded(self.program.ty(v).bytes())).max().unwrap_or(0),
             Op::Collective { .. } if matches!(instr.outs.first(), Some(Some(Value::Global(_)))) => {
-                let row = rounded(instr.reads().map(|v| self.program.ty(v).bytes()).sum());
+                let row = rounded(instr.outs.iter().flatten().map(|v| self.program.ty(*v).bytes()).sum());
                 if instr.outs.len() == 1 { row } else { 2 * row }
             }
             _ => 0,

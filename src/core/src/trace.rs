@@ -11,8 +11,8 @@ use crate::passes::autodiff::Joint;
 use crate::passes::borders::differentiable;
 use crate::passes::mesh;
 use crate::passes::mesh::Check;
-use slapo_model::{Model, Op as GraphOp};
-use slapo_program::{FunctionKind, GlobalId, Instr, LocalId, Op, Program, Role, Value};
+use slapo_model::{Model, Op as GraphOp, ParameterId};
+use slapo_program::{FunctionKind, Global, GlobalId, Instr, LocalId, Op, Program, Role, Split, Value};
 use std::collections::BTreeMap;
 
 /// One value in both programs.
@@ -148,9 +148,14 @@ fn layouts(model: &Model, compiled: &Compiled, effects: &Effects) -> BTreeMap<St
 
 fn gradients(model: &Model, compiled: &Compiled, effects: &Effects, ours: &Program, theirs: &Program) -> Vec<Traced> {
     let boxes = mesh::boxes(effects, &coordinates(effects, 0));
-    let held = |parameter| {
+    let held = |parameter: ParameterId| {
+        // Innermost first, and inside of all a piece that is only updated here.
+        let piece = ours.parameters.iter().find(|p| p.names == model.parameter(parameter).names).and_then(|p| p.piece);
+        let zero = effects.zero.iter().find(|zero| zero.parameter == parameter);
+        let piece = zero.zip(piece).map(|(zero, piece)| (zero.axis, piece));
+        let splits: Vec<(usize, Split)> = boxes.get(&parameter).into_iter().flatten().copied().chain(piece).collect();
         let split = |axis: usize| {
-            let own = boxes.get(&parameter).into_iter().flatten().find(|(a, _)| *a == axis);
+            let own = splits.iter().find(|(a, _)| *a == axis);
             own.map_or(Layout::Replicated, |(_, split)| match split.sections.is_none() {
                 true => Layout::Split { dim: split.dim, groups: split.groups },
                 false => Layout::Sections { dim: split.dim, sections: split.sections },
@@ -158,10 +163,7 @@ fn gradients(model: &Model, compiled: &Compiled, effects: &Effects, ours: &Progr
         };
         let axes = effects.axes.iter().enumerate();
         // Boxes stand innermost first.
-        let turn = |axis: usize| {
-            let all = boxes.get(&parameter).into_iter().flatten();
-            all.enumerate().find(|(_, (a, _))| *a == axis).map_or(0, |(turn, _)| turn)
-        };
+        let turn = |axis: usize| splits.iter().position(|(a, _)| *a == axis).unwrap_or(0);
         let held = |(i, axis): (usize, &MeshAxis)| Held {
             axis: Some(axis.name.clone()),
             parts: axis.size,
@@ -174,6 +176,9 @@ fn gradients(model: &Model, compiled: &Compiled, effects: &Effects, ours: &Progr
     let mut traced = Vec::new();
     for own in backward.flat_map(|f| in_order(ours, &f.body)) {
         let name = &ours.globals[own as usize].name;
+        // Where what backward adds up is not what the update takes, that is the one that is left.
+        let is_own = |(_, g): &(usize, &Global)| g.role == Role::Gradient && g.name == *name;
+        let own = ours.globals.iter().enumerate().find(is_own).map_or(own, |(at, _)| at as GlobalId);
         let known = theirs.globals.iter().position(|g| g.role == Role::Gradient && g.name == *name);
         let parameter =
             compiled.joint.gradients.iter().map(|(p, _)| *p).find(|p| model.parameter(*p).names[0] == *name);

@@ -33,6 +33,8 @@ pub enum Carries {
     Count,
     /// The gradients of the parameters of these names.
     Gradients(Vec<String>),
+    /// The parameters of these names, behind an update that ranks share.
+    Parameters(Vec<String>),
     /// The squared norm of the gradients that the axis splits.
     GradientNorm,
 }
@@ -79,8 +81,12 @@ pub fn counts(program: &Program, communications: &[Communication]) -> Vec<Collec
 
 /// Follows a collective's result, through further collectives, to where it is added up.
 fn carries(program: &Program, function: &Function, collective: usize) -> Carries {
+    let instr = &function.body[collective];
     match function.kind {
-        FunctionKind::Reduction => return Carries::Gradients(gradients(program, &function.body[collective])),
+        FunctionKind::Reduction => return Carries::Gradients(globals(program, instr.reads())),
+        FunctionKind::Optimizer if matches!(instr.op, Op::Collective { kind: Collective::AllGather { .. }, .. }) => {
+            return Carries::Parameters(globals(program, instr.outs.iter().copied().flatten()));
+        }
         FunctionKind::Optimizer => return Carries::GradientNorm,
         _ => {}
     }
@@ -105,13 +111,13 @@ fn carries(program: &Program, function: &Function, collective: usize) -> Carries
     Carries::Value
 }
 
-/// The parameters whose gradients an instruction reads.
-fn gradients(program: &Program, instr: &Instr) -> Vec<String> {
+/// The names of globals.
+fn globals(program: &Program, values: impl Iterator<Item = Value>) -> Vec<String> {
     let name = |value| match value {
         Value::Global(global) => Some(program.globals[global as usize].name.clone()),
         Value::Local(_) => None,
     };
-    instr.reads().filter_map(name).collect()
+    values.filter_map(name).collect()
 }
 
 fn first_out(instr: &Instr) -> Option<Value> {

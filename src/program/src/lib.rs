@@ -136,6 +136,18 @@ pub struct Parameter {
     pub source: Option<Source>,
     pub init: Init,
     pub placement: Placement,
+    /// The piece of the rank's box that it updates, where the ranks of an axis share that (ZeRO): the gradient at the
+    /// update and the optimizer state are of this piece only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub piece: Option<Split>,
+}
+
+impl Parameter {
+    /// How the gradient at the update and the optimizer state lie in the global tensor.
+    pub fn updated(&self) -> Placement {
+        let Placement { global_shape, splits } = self.placement.clone();
+        Placement { global_shape, splits: splits.into_iter().chain(self.piece).collect() }
+    }
 }
 
 /// Stored values inside the archive file.

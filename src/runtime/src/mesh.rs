@@ -202,14 +202,15 @@ impl Mesh {
         Ok(named)
     }
 
-    /// Gradients, whole, where rank 0 is. A gradient global carries its parameter's canonical name and lies as the parameter does.
+    /// Gradients, whole, where rank 0 is. A gradient global carries its parameter's canonical name and lies as what the rank
+    /// updates of the parameter.
     pub fn gradients(&self) -> Result<Vec<(String, Tensor)>> {
         let globals = self.program().globals.iter().enumerate();
         let mut named = Vec::new();
         for (i, global) in globals.filter(|(_, global)| global.role == Role::Gradient) {
             let parameter = self.program().parameters.iter().position(|p| canonical(p) == global.name);
             let placement = |program: &Program| match parameter {
-                Some(p) => program.parameters[p].placement.clone(),
+                Some(p) => program.parameters[p].updated(),
                 None => Placement::default(),
             };
             let whole = self.whole(&format!("gradient of `{}`", global.name), i as u32, &placement)?;

@@ -14,8 +14,8 @@ use body::{Body, Frame};
 use reduction::End;
 use slapo_model::{Def, Graph, Model, Node, Op, ParameterId, Stored, Type, ValueId};
 use slapo_program::{
-    Arg, Axis, Call, Fingerprint, Function, FunctionKind, Global, GlobalId, Init, Input, Instr, Parameter, Placement,
-    Program, Role, Source, Split, TensorType, VERSION, Value,
+    Arg, Axis, Call, Fingerprint, Function, FunctionKind, Global, GlobalId, Init, Input, Instr, LocalId, Parameter,
+    Placement, Program, Role, Slot, Source, Split, TensorType, VERSION, Value,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,6 +36,19 @@ pub struct Target {
     pub coordinates: Vec<i64>,
     /// Sharded parameters: the axes and how this rank's box lies in the whole.
     pub boxes: BTreeMap<ParameterId, Vec<(usize, Split)>>,
+    /// Parameters of which ranks update a piece each.
+    pub zero: BTreeMap<ParameterId, Scattered>,
+}
+
+/// How the ranks of an axis share the update of a parameter that each of them holds whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scattered {
+    /// Of the mesh.
+    pub axis: u32,
+    /// This rank's, of the rank's box.
+    pub piece: Split,
+    /// Whether gradients are in pieces from the end of every micro-batch's backward, not only for the update.
+    pub early: bool,
 }
 
 /// Writes the program.
@@ -45,7 +58,7 @@ pub fn lower(model: &Model, joint: &Joint, target: &Target) -> Program {
     let (setup, prologue) = (lower.setup(), lower.prologue());
     let loss = lower.scalar("loss", joint.graph.ty(joint.graph.loss));
     let (forward, backward) = lower.forward_and_backward(loss);
-    let reduction = reduction::lower(&lower);
+    let reduction = reduction::lower(&mut lower);
     let optimizer = optimizer::lower(&mut lower, &target.optimizer);
     lower.finish(loss, [setup, prologue, forward, backward], [reduction, optimizer])
 }
@@ -71,14 +84,15 @@ pub fn lower_oracle(model: &Model, graph: Graph, trainable: &BTreeSet<ParameterI
         own.trainable = true;
         let (own, ty) = (own.global, lower.program.globals[own.global as usize].ty.clone());
         let gradient = lower.global(&parameter.names[0], ty, Role::Gradient);
-        lower.gradients.push(Gradient { parameter: own, gradient, axes: Vec::new(), reduced_over: Vec::new() });
+        let (axes, reduced_over) = (Vec::new(), Vec::new());
+        lower.gradients.push(Gradient { parameter: own, sum: gradient, gradient, scattered: None, axes, reduced_over });
         args.push(Arg::Value(Value::Global(own)));
         outs.push(Some(Value::Global(gradient)));
     }
     backward.body.push(plain(slapo_program::Op::Autograd, args, outs));
     let optimizer = optimizer::lower(&mut lower, &target.optimizer);
     let prologue = Function { name: "prologue".to_owned(), kind: FunctionKind::Prologue, body: Vec::new() };
-    let reduction = reduction::lower(&lower);
+    let reduction = reduction::lower(&mut lower);
     lower.finish(loss, [setup, prologue, forward, backward], [reduction, optimizer])
 }
 
@@ -93,8 +107,13 @@ enum Phase {
 /// A trained parameter's globals.
 struct Gradient {
     parameter: GlobalId,
+    /// What backward adds up.
+    sum: GlobalId,
+    /// What the update takes: the same, or a piece of it.
     gradient: GlobalId,
-    /// Axes over which the two are split.
+    /// Where the update takes a piece of the parameter.
+    scattered: Option<Scattered>,
+    /// Axes over which the gradient is split at the update.
     axes: Vec<usize>,
     /// Axes over whose ranks the gradient is summed up when backward has run, in order.
     reduced_over: Vec<u32>,
@@ -157,6 +176,12 @@ impl<'a> Lower<'a> {
         self.program.globals.len() as GlobalId - 1
     }
 
+    /// A slot without a name; `alias` is what it looks into.
+    fn local(&mut self, ty: TensorType, alias: Option<Value>) -> LocalId {
+        self.program.locals.push(Slot { name: String::new(), ty, alias });
+        self.program.locals.len() as LocalId - 1
+    }
+
     fn scalar(&mut self, name: &str, ty: &Type) -> GlobalId {
         self.global(name, TensorType::scalar(ty.dtype), Role::Scalar)
     }
@@ -173,11 +198,12 @@ impl<'a> Lower<'a> {
                 Def::Parameter(p) => {
                     let parameter = self.model.parameter(p);
                     let trainable = self.joint.gradients.iter().any(|(g, _)| *g == p);
-                    let global = self.global(&parameter.names[0], ty, Role::Parameter);
+                    let global = self.global(&parameter.names[0], ty.clone(), Role::Parameter);
                     let whole = TensorType::new(parameter.dtype, parameter.shape.clone());
                     let mut held = held(global, &parameter.names, whole, parameter.stored.as_ref());
                     let splits = self.target.boxes.get(&p).into_iter().flatten();
                     held.placement.splits.extend(splits.map(|(_, split)| *split));
+                    held.piece = self.scattered(p, &ty).map(|scattered| scattered.piece);
                     self.program.parameters.push(Parameter { trainable, init: initializer(self.model, p), ..held });
                     global
                 }
@@ -258,16 +284,24 @@ impl<'a> Lower<'a> {
 
     fn forward_and_backward(&mut self, loss: GlobalId) -> (Function, Function) {
         let graph = self.graph();
-        let mut gradients: BTreeMap<ValueId, Vec<GlobalId>> = BTreeMap::new();
+        let mut gradients: BTreeMap<ValueId, Vec<usize>> = BTreeMap::new();
         for ((p, _), End { value, axes: reduced_over }) in self.joint.gradients.iter().zip(reduction::ends(self.joint))
         {
             let parameter = self.model.parameter(*p);
             let ty = tensor_type(graph.ty(value));
-            let gradient = self.global(&parameter.names[0], ty, Role::Gradient);
+            let scattered = self.scattered(*p, &ty);
+            let piece =
+                scattered.map(|scattered| self.global(&parameter.names[0], piece(&ty, &scattered), Role::Gradient));
+            let whole = match (scattered, piece) {
+                (Some(Scattered { early: true, .. }), Some(piece)) => piece,
+                _ => self.global(&parameter.names[0], ty, Role::Gradient),
+            };
             let own = self.program.parameters.iter().find(|q| q.names == parameter.names).map_or(0, |q| q.global);
-            let axes = self.target.boxes.get(p).into_iter().flatten().map(|(axis, _)| *axis).collect();
-            self.gradients.push(Gradient { parameter: own, gradient, axes, reduced_over });
-            gradients.entry(value).or_default().push(gradient);
+            let axes = self.target.boxes.get(p).into_iter().flatten().map(|(axis, _)| *axis);
+            let axes = axes.chain(scattered.map(|scattered| scattered.axis as usize)).collect();
+            let gradient = piece.unwrap_or(whole);
+            gradients.entry(value).or_default().push(self.gradients.len());
+            self.gradients.push(Gradient { parameter: own, sum: whole, gradient, scattered, axes, reduced_over });
         }
         let mut forward = Body::new(Frame::default());
         for node in self.in_phase(Phase::Forward) {
@@ -291,15 +325,15 @@ impl<'a> Lower<'a> {
             for out in node.outs.iter().flatten() {
                 for gradient in gradients.remove(out).unwrap_or_default() {
                     let value = joint.frame.value(self, *out);
-                    joint.accumulate(self, value, gradient, node);
+                    reduction::add_up(self, &mut joint, value, gradient, node);
                 }
             }
         }
         // A gradient that no backward node computes is a constant or a forward value.
-        for (v, globals) in gradients {
-            for gradient in globals {
+        for (v, own) in gradients {
+            for gradient in own {
                 let value = joint.frame.value(self, v);
-                joint.accumulate(self, value, gradient, &graph.nodes[0]);
+                reduction::add_up(self, &mut joint, value, gradient, &graph.nodes[0]);
             }
         }
         // Last of all: nothing may read the old value any more.
@@ -311,6 +345,12 @@ impl<'a> Lower<'a> {
             }
         }
         joint.finish_at(forward_length)
+    }
+
+    /// How the update of a parameter is shared, if its box of type `ty` has rows for every rank.
+    fn scattered(&self, parameter: ParameterId, ty: &TensorType) -> Option<Scattered> {
+        let scattered = self.target.zero.get(&parameter).copied()?;
+        ty.shape.first().is_some_and(|rows| *rows >= scattered.piece.parts).then_some(scattered)
     }
 
     fn in_phase(&self, phase: Phase) -> Vec<&'a Node> {
@@ -352,7 +392,7 @@ impl<'a> Lower<'a> {
         let (prologue, has_prologue) = (add(prologue.clone()), !prologue.body.is_empty());
         let (forward, backward) = (add(forward), add(backward));
         let [reduction, optimizer] = ends;
-        let (reduction, has_reduction) = (add(reduction.clone()), !reduction.body.is_empty());
+        let reduction = (!reduction.body.is_empty()).then(|| add(reduction));
         let optimizer = add(optimizer);
         if has_setup {
             program.setup.push(Call { function: setup, micro_batch: 0 });
@@ -363,7 +403,7 @@ impl<'a> Lower<'a> {
         for m in 0..micro_batches {
             program.step.extend([forward, backward].map(|function| Call { function, micro_batch: m }));
         }
-        if has_reduction {
+        if let Some(reduction) = reduction {
             program.step.push(Call { function: reduction, micro_batch: 0 });
         }
         program.step.push(Call { function: optimizer, micro_batch: 0 });
@@ -389,7 +429,16 @@ fn held(global: GlobalId, names: &[String], whole: TensorType, stored: Option<&S
         source,
         init: Init::Stored,
         placement: Placement { global_shape: whole.shape, splits: Vec::new() },
+        piece: None,
     }
+}
+
+/// The type of this rank's piece.
+fn piece(ty: &TensorType, scattered: &Scattered) -> TensorType {
+    let split = &scattered.piece;
+    let mut shape = ty.shape.clone();
+    shape[split.dim] = split.length(shape[split.dim]).unwrap_or(shape[split.dim]);
+    TensorType::new(ty.dtype, shape)
 }
 
 /// Setup is what depends on no parameter, no input and no random numbers.
@@ -455,8 +504,8 @@ fn initializer(model: &Model, id: ParameterId) -> Init {
 }
 
 /// Instruction arguments that are values.
-fn values(values: &[GlobalId]) -> Arg {
-    Arg::Values(values.iter().map(|g| Some(Value::Global(*g))).collect())
+fn values(values: &[Value]) -> Arg {
+    Arg::Values(values.iter().copied().map(Some).collect())
 }
 
 /// An instruction outside any module.

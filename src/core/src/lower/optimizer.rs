@@ -1,8 +1,8 @@
 //! The optimizer function: gradient norm and clipping, one fused update over all parameters, release of gradients.
 
-use super::{Lower, plain, values};
+use super::{Gradient, Lower, Scattered, plain, values};
 use slapo_program::{
-    Arg, Collective, DType, Function, FunctionKind, GlobalId, Instr, LocalId, Op, Role, Slot, TensorType, Value,
+    Arg, Collective, DType, Function, FunctionKind, GlobalId, Instr, LocalId, Op, Role, TensorType, Value,
 };
 use std::collections::BTreeMap;
 
@@ -104,12 +104,7 @@ struct Chain<'l, 'a> {
 
 impl Chain<'_, '_> {
     fn local(&mut self, shape: &[i64]) -> LocalId {
-        self.lower.program.locals.push(Slot {
-            name: String::new(),
-            ty: TensorType::new(self.dtype, shape),
-            alias: None,
-        });
-        self.lower.program.locals.len() as LocalId - 1
+        self.lower.local(TensorType::new(self.dtype, shape), None)
     }
 
     fn norm(&mut self, of: Value) -> LocalId {
@@ -146,19 +141,20 @@ impl Chain<'_, '_> {
 }
 
 fn adamw(lower: &mut Lower, settings: &Settings, body: &mut Vec<Instr>) {
-    let (parameters, gradients) = globals(lower);
+    let (parameters, gradients) = updated(lower, body);
     let state = |lower: &mut Lower, what: &str| {
-        let ids = parameters.iter().map(|p| {
-            let parameter = &lower.program.globals[*p as usize];
-            let (name, ty) = (format!("{}.{what}", parameter.name), parameter.ty.clone());
-            lower.global(name, ty, Role::Optimizer)
-        });
-        ids.collect::<Vec<_>>()
+        let owners: Vec<(GlobalId, GlobalId)> = lower.gradients.iter().map(|g| (g.parameter, g.gradient)).collect();
+        let state = |(parameter, gradient): (GlobalId, GlobalId)| {
+            let globals = &lower.program.globals;
+            let name = format!("{}.{what}", globals[parameter as usize].name);
+            Value::Global(lower.global(name, globals[gradient as usize].ty.clone(), Role::Optimizer))
+        };
+        owners.into_iter().map(state).collect::<Vec<Value>>()
     };
     let (mean, square) = (state(lower, "exp_avg"), state(lower, "exp_avg_sq"));
     let step = lower.global("optimizer step", TensorType::scalar(DType::F32), Role::Optimizer);
     body.push(aten("add_.Scalar", vec![Arg::Value(Value::Global(step)), Arg::Int(1)], vec![None]));
-    let steps = vec![step; parameters.len()];
+    let steps = vec![Value::Global(step); parameters.len()];
     let lists = [&parameters, &gradients, &mean, &square, &Vec::new(), &steps].map(|list| values(list));
     let mut update = aten("_fused_adamw_", lists.to_vec(), Vec::new());
     update.named = named(&[
@@ -170,21 +166,45 @@ fn adamw(lower: &mut Lower, settings: &Settings, body: &mut Vec<Instr>) {
     ]);
     update.named.extend(flags(&["amsgrad", "maximize"]));
     body.push(update);
+    gather(lower, &parameters, body);
 }
 
-/// Trained parameters and their gradients.
-fn globals(lower: &Lower) -> (Vec<GlobalId>, Vec<GlobalId>) {
-    lower.gradients.iter().map(|g| (g.parameter, g.gradient)).unzip()
+/// What this rank updates, trained parameters or its pieces of them, and their gradients. The update is in place, and a piece is
+/// a view.
+fn updated(lower: &mut Lower, body: &mut Vec<Instr>) -> (Vec<Value>, Vec<Value>) {
+    let count = lower.gradients.len();
+    let own = |at: usize| {
+        let Gradient { parameter, gradient, scattered, .. } = lower.gradients[at];
+        let whole = Value::Global(parameter);
+        let Some(Scattered { piece, .. }) = scattered else { return (whole, Value::Global(gradient)) };
+        let ty = lower.program.ty(Value::Global(gradient)).clone();
+        let view = Value::Local(lower.local(ty, Some(whole)));
+        body.push(plain(Op::Part(piece), vec![Arg::Value(whole)], vec![Some(view)]));
+        (view, Value::Global(gradient))
+    };
+    (0..count).map(own).unzip()
+}
+
+/// Behind the update every rank gets the pieces of the others.
+fn gather(lower: &Lower, parameters: &[Value], body: &mut Vec<Instr>) {
+    for (gradient, updated) in lower.gradients.iter().zip(parameters) {
+        let (Some(scattered), Value::Local(piece)) = (&gradient.scattered, *updated) else { continue };
+        let kind = Collective::AllGather { dim: scattered.piece.dim, groups: scattered.piece.groups };
+        let op = Op::Collective { axis: scattered.axis, kind };
+        let gather = plain(op, vec![Arg::Value(*updated)], vec![Some(Value::Global(gradient.parameter))]);
+        body.push(Instr { free: vec![piece], ..gather });
+    }
 }
 
 fn sgd(lower: &mut Lower, settings: &Settings, body: &mut Vec<Instr>) {
-    let (parameters, gradients) = globals(lower);
+    let (parameters, gradients) = updated(lower, body);
     let lists = vec![values(&parameters), values(&gradients), values(&[])];
     let mut update = aten("_fused_sgd_", lists, Vec::new());
     update.named =
         named(&[("weight_decay", settings.weight_decay), ("momentum", 0.0), ("lr", settings.lr), ("dampening", 0.0)]);
     update.named.extend(flags(&["nesterov", "maximize", "is_first_step"]));
     body.push(update);
+    gather(lower, &parameters, body);
 }
 
 fn named(numbers: &[(&str, f64)]) -> Vec<(String, Arg)> {

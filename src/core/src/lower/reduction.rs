@@ -3,9 +3,10 @@
 //! An all-reduce at the end of backward commutes with the sum over micro-batches. So what is added up is the partial
 //! gradient, and the ranks send it once, in buckets, after the last micro-batch. Read [`ends`] first.
 
-use super::{Gradient, Lower, plain};
+use super::body::Body;
+use super::{Gradient, Lower, Scattered, plain};
 use crate::passes::autodiff::Joint;
-use slapo_model::{Def, NodeId, Op as GraphOp, ValueId};
+use slapo_model::{Def, Node, NodeId, Op as GraphOp, ValueId};
 use slapo_program::{Arg, Collective, Function, FunctionKind, Instr, Op, Value};
 use std::collections::BTreeMap;
 
@@ -49,8 +50,43 @@ pub fn ends(joint: &Joint) -> Vec<End> {
     joint.gradients.iter().map(end).collect()
 }
 
+/// Adds gradient number `at`, of one micro-batch, to the step's: `value` itself, or this rank's piece where gradients are in
+/// pieces from here on.
+pub fn add_up(lower: &mut Lower, body: &mut Body, value: Value, at: usize, node: &Node) {
+    let Gradient { sum, gradient, scattered, .. } = lower.gradients[at];
+    let value = match scattered {
+        Some(scattered) if scattered.early => {
+            let ty = lower.program.ty(Value::Global(gradient)).clone();
+            let piece = Value::Local(lower.local(ty, None));
+            let instr = scatter(&mut lower.gradients[at], scattered, value, piece);
+            let origin = lower.origin(node);
+            body.instrs.push(Instr { origin, ..instr });
+            piece
+        }
+        _ => value,
+    };
+    body.accumulate(lower, value, sum, node);
+}
+
+/// This rank's piece of what all have: of the sum, where there is one to take over the axis.
+fn scatter(gradient: &mut Gradient, scattered: Scattered, whole: Value, piece: Value) -> Instr {
+    let Scattered { axis, piece: split, .. } = scattered;
+    let op = match gradient.reduced_over.iter().position(|over| *over == axis) {
+        Some(at) => {
+            gradient.reduced_over.remove(at);
+            Op::Collective { axis, kind: Collective::ReduceScatter { dim: split.dim, groups: split.groups } }
+        }
+        None => Op::Part(split),
+    };
+    plain(op, vec![Arg::Value(whole)], vec![Some(piece)])
+}
+
 /// Reduces the gradients that need it, the last parameter's first: about as backward completes them.
-pub fn lower(lower: &Lower) -> Function {
+pub fn lower(lower: &mut Lower) -> Function {
+    let mut body = Vec::new();
+    for at in (0..lower.gradients.len()).rev() {
+        scatter_once(lower, at, &mut body);
+    }
     let mut buckets: Vec<Bucket> = Vec::new();
     for gradient in lower.gradients.iter().rev() {
         if gradient.reduced_over.is_empty() {
@@ -71,8 +107,21 @@ pub fn lower(lower: &Lower) -> Function {
             None => buckets.push(Bucket { axes: &gradient.reduced_over, gradients: vec![own], bytes: ty.bytes() }),
         }
     }
-    let body = buckets.iter().flat_map(Bucket::instructions).collect();
+    body.extend(buckets.iter().flat_map(Bucket::instructions));
     Function { name: "reduction".to_owned(), kind: FunctionKind::Reduction, body }
+}
+
+/// This rank's piece of a gradient that was added up whole.
+fn scatter_once(lower: &mut Lower, at: usize, body: &mut Vec<Instr>) {
+    let Gradient { sum, gradient, scattered, .. } = lower.gradients[at];
+    let Some(scattered) = scattered.filter(|_| sum != gradient) else { return };
+    let (sum, gradient) = (Value::Global(sum), Value::Global(gradient));
+    let ty = lower.program.ty(gradient).clone();
+    let piece = lower.local(ty, None);
+    body.push(scatter(&mut lower.gradients[at], scattered, sum, Value::Local(piece)));
+    body.push(plain(Op::Release, vec![Arg::Value(sum)], Vec::new()));
+    let store = plain(Op::Store, vec![Arg::Value(Value::Local(piece))], vec![Some(gradient)]);
+    body.push(Instr { free: vec![piece], ..store });
 }
 
 /// Gradients that travel together.

@@ -16,6 +16,7 @@ mod numbers;
 mod replace;
 mod shard;
 mod sync;
+mod zero;
 
 pub(crate) use accumulate::indivisible;
 pub(crate) use numbers::{divisors, joined};
@@ -44,6 +45,7 @@ pub static ALL: &[&Primitive] = &[
     &replace::REPLACE,
     &shard::SHARD,
     &sync::SYNC,
+    &zero::ZERO,
 ];
 
 /// A built-in kind of step.

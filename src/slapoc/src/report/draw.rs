@@ -209,8 +209,10 @@ fn communication(text: &mut String, report: &Report) -> Result {
             ("a value", true) => "the model".to_owned(),
             ("a value", false) => c.place.clone(),
             (what, true) => what.to_owned(),
+            ("the parameter", false) if c.place.len() <= LONG => c.place.clone(),
             (what, false) if c.place.len() <= LONG => format!("{what} of {}", c.place),
-            (what, false) => format!("{what} of {} parameters", c.places),
+            ("the gradient", false) => format!("the gradients of {} parameters", c.places),
+            (_, false) => format!("{} parameters", c.places),
         };
         [c.axis.clone(), c.kind.clone(), c.function.to_owned(), calls(c.calls), bytes(c.bytes), place]
     });

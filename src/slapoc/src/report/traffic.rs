@@ -13,7 +13,7 @@ pub struct Traffic {
     pub kind: String,
     /// `prologue`, `forward`, `backward`, `reduction` or `optimizer`.
     pub function: &'static str,
-    /// `a value`, `the gradient`, `the loss`, `the token count`, `the gradient norm`
+    /// `a value`, `the gradient`, `the parameter`, `the loss`, `the token count`, `the gradient norm`
     pub what: &'static str,
     /// Modules, or parameters where it is their gradients; empty for the model itself.
     pub place: String,
@@ -43,6 +43,7 @@ pub fn traffic(program: &Program) -> Vec<Traffic> {
         let (what, places) = match c.carries {
             Carries::Value => ("a value", vec![c.module]),
             Carries::Gradients(parameters) => ("the gradient", parameters),
+            Carries::Parameters(parameters) => ("the parameter", parameters),
             Carries::Loss => ("the loss", vec![String::new()]),
             Carries::Count => ("the token count", vec![String::new()]),
             Carries::GradientNorm => ("the gradient norm", vec![String::new()]),
