@@ -9,6 +9,7 @@ use crate::passes::autodiff::{self, Joint, NoDerivative};
 use crate::passes::borders;
 use crate::passes::canonical::{self, canonicalize};
 use crate::passes::conversions::{Conversion, conversions};
+use crate::passes::gather;
 use crate::passes::merge::{Merged, merge};
 use crate::passes::mesh::{self, Check, Choice, Meshed};
 use crate::passes::recompute::{Extent, Region, recompute};
@@ -63,6 +64,8 @@ pub struct Shard {
     /// Sections of different sizes, each of which is split; `groups` is 1 then.
     pub sections: Sections,
     pub axis: usize,
+    /// Whether it is only stored split, and gathered where it is used (ZeRO 3).
+    pub gathered: bool,
     pub step: u32,
 }
 
@@ -125,7 +128,7 @@ pub struct DataParallel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Zero {
     pub parameter: ParameterId,
-    /// 1: optimizer state; 2: what backward adds up of the gradient, too.
+    /// 1: optimizer state; 2: what backward adds up of the gradient, too; 3: the parameter itself, between its uses.
     pub stage: u8,
     pub axis: usize,
     pub step: u32,
@@ -137,6 +140,30 @@ pub struct Denial {
     pub module: ModuleId,
     pub bytes: i64,
     pub step: u32,
+}
+
+impl Effects {
+    /// Behind all steps: parameters that rest in pieces (ZeRO 3) get the dimension that they are cut along, the first that
+    /// nothing else splits and that has elements for every rank. What has none stays as stage 2 holds it.
+    pub fn settle(&mut self, model: &Model) {
+        let mut left = Vec::new();
+        for zero in std::mem::take(&mut self.zero) {
+            let Zero { parameter, axis, step, .. } = zero;
+            let others: Vec<&Shard> = self.shards.iter().filter(|shard| shard.parameter == parameter).collect();
+            let is_free = |dim: &usize| others.iter().all(|shard| shard.dim != *dim);
+            let shape = &model.parameter(parameter).shape;
+            let fits = |dim: &usize| shape[*dim] >= self.axes[axis].size;
+            let is_split = others.iter().any(|shard| shard.axis == axis);
+            match (0..shape.len()).filter(is_free).find(fits) {
+                Some(dim) if zero.stage == 3 && !is_split => {
+                    let (uneven, gathered, sections) = (true, true, Sections::default());
+                    self.shards.push(Shard { parameter, dim, groups: 1, uneven, sections, axis, gathered, step });
+                }
+                _ => left.push(zero),
+            }
+        }
+        self.zero = left;
+    }
 }
 
 impl Default for Effects {
@@ -307,7 +334,7 @@ pub fn compile(
     }
     let (joint, merged) = merge(meshed.joint, &meshed.syncs, &meshed.typings);
     let regions = regions(model, &joint, effects);
-    let joint = recompute(model, joint, &regions);
+    let joint = gather::again(recompute(model, joint, &regions), effects);
     let meshed = Meshed { joint, ..meshed };
     let layouts = mesh::layouts(model, &meshed, effects, Check::Held).map_err(layout_faults)?;
     let conversions = conversions(model, &meshed.joint, effects, (&meshed.syncs, &meshed.asked), &layouts);
@@ -349,7 +376,7 @@ pub fn unchecked(
     let (_, joint) = differentiated(model, sizes, effects, options)?;
     let (meshed, faults) = mesh::reduced(model, joint, effects, check);
     let regions = regions(model, &meshed.joint, effects);
-    let meshed = Meshed { joint: recompute(model, meshed.joint, &regions), ..meshed };
+    let meshed = Meshed { joint: gather::again(recompute(model, meshed.joint, &regions), effects), ..meshed };
     let layouts = mesh::layouts(model, &meshed, effects, check).map_err(layout_faults);
     let programs = layouts.and_then(|layouts| {
         let ranks = Ranks { model, meshed: &meshed, layouts: &layouts, effects, options, check };
@@ -374,7 +401,7 @@ fn differentiated(
     let rewritten = effects.rewrites.iter().fold(bound.clone(), written);
     let grouped = grouped(rewritten, &effects.recomputed);
     let pointed = borders::insert(model, grouped, &effects.syncs).map_err(layout_faults)?;
-    let forward = canonicalize(model, &pointed, options.model);
+    let forward = gather::insert(canonicalize(model, &pointed, options.model), effects);
     let trainable = trainable(model, effects);
     let joint = autodiff::differentiate(forward, &trainable)
         .map_err(|faults| faults.into_iter().map(Fault::Derivative).collect::<Vec<_>>())?;

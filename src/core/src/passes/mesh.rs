@@ -2,13 +2,13 @@
 //!
 //! Parameters are held as they are sharded, inputs as `data_parallel` splits them; everything else follows from the rule
 //! table, axis by axis. What must hold at the end: a gradient is held as its parameter, the loss is whole. `data_parallel`
-//! brings the reductions that make it so; nothing else is added. Faults say where a partial sum arose and which step made it.
+//! brings the reductions that make it so, and of a parameter that rests in pieces the pieces; nothing else is added. Faults say where a partial sum arose and which step made it.
 
 use crate::compile::{DataParallel, Effects, LayoutFault, LayoutProblem, Place, PointSync, Shard, SyncPoint};
 use crate::ir::Builder;
 use crate::layout::{self, Cause, Here, Layout, OnAxis, Refusal, Sync, Typing};
 use crate::passes::autodiff::Joint;
-use crate::passes::describe;
+use crate::passes::{describe, gather};
 use slapo_model::{Def, Graph, Model, Node, Op, ParameterId, ValueId};
 use slapo_program::{Part, Placement, Split};
 use std::collections::BTreeMap;
@@ -173,7 +173,9 @@ fn is_idle(effects: &Effects) -> bool {
 /// Types `joint` on every axis, puts in the reductions that `data_parallel` brings, and settles which collective every sync
 /// is: each has a number of its own then. With what does not fit, which leaves the syncs as they were asked for.
 pub fn reduced(model: &Model, joint: Joint, effects: &Effects, check: Check) -> (Meshed, Vec<LayoutFault>) {
-    let syncs: Vec<(usize, Sync)> = effects.syncs.iter().map(|s| (s.axis, s.sync)).collect();
+    let asked = effects.syncs.iter().map(|s| (s.axis, s.sync));
+    let gathers = gather::gathers(effects).into_iter().map(|(_, axis, gather)| (axis, gather));
+    let syncs: Vec<(usize, Sync)> = asked.chain(gathers).collect();
     let mut mesh = Mesh { model, effects, check, joint, syncs };
     if is_idle(effects) {
         return (mesh.unsettled(), Vec::new());
@@ -338,7 +340,8 @@ impl Mesh<'_> {
 
     /// Types one axis and adds the reductions of `data_parallel`; all faults of the axis.
     fn axis(&mut self, axis: usize) -> Vec<LayoutFault> {
-        if self.data_parallel(axis).is_some()
+        let gathers = self.effects.shards.iter().any(|shard| shard.gathered && shard.axis == axis);
+        if (gathers || self.data_parallel(axis).is_some())
             && let Ok(typing) = self.typed(axis)
         {
             self.reduce_ends(axis, &typing);
@@ -350,6 +353,7 @@ impl Mesh<'_> {
     }
 
     fn reduce_ends(&mut self, axis: usize, typing: &Typing) {
+        let is_reduced = self.data_parallel(axis).is_some();
         let first = 1 + self.joint.mutations.len();
         let ends: Vec<usize> = std::iter::once(0).chain(first..self.joint.graph.outputs.len()).collect();
         for at in ends {
@@ -357,11 +361,21 @@ impl Mesh<'_> {
             if self.check == (Check::Bypassed { without: Some(end) }) {
                 continue;
             }
-            if typing.of(self.joint.graph.outputs[at]) == Layout::Partial {
-                let number = self.syncs.len() as u32;
-                self.syncs.push((axis, Sync::AllReduce));
-                self.sync_output(at, number);
-            }
+            let gathered = match end {
+                End::Gradient(parameter) => self.shard(parameter, axis).filter(|shard| shard.gathered),
+                End::Loss => None,
+            };
+            let sync = match (typing.of(self.joint.graph.outputs[at]), gathered) {
+                (Layout::Partial, None) if is_reduced => Sync::AllReduce,
+                (Layout::Partial, Some(shard)) if is_reduced => {
+                    Sync::ReduceScatter { dim: shard.dim, groups: shard.groups }
+                }
+                (Layout::Replicated, Some(shard)) => Sync::Slice { dim: shard.dim, groups: shard.groups },
+                _ => continue,
+            };
+            let number = self.syncs.len() as u32;
+            self.syncs.push((axis, sync));
+            self.sync_output(at, number);
         }
     }
 

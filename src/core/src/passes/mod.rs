@@ -7,6 +7,7 @@ pub mod constant;
 pub mod conversions;
 mod derivatives;
 mod describe;
+pub mod gather;
 pub mod merge;
 pub mod mesh;
 mod prune;

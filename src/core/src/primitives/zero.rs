@@ -14,7 +14,8 @@ pub static ZERO: Primitive = Primitive {
             name: "stage",
             want: Want::one(Kind::Int),
             default: None,
-            docs: "1: optimizer state in pieces; 2: gradients too, from the moment they are computed",
+            docs: "1: optimizer state in pieces; 2: gradients too, from the moment they are computed; 3: parameters too, between \
+                   their uses",
         },
         Parameter {
             name: "over",
@@ -28,7 +29,8 @@ pub static ZERO: Primitive = Primitive {
 Each rank of an axis updates a piece of every trained parameter below a module, keeps the optimizer state of that piece only,
 and gathers the others' updated pieces (ZeRO, arXiv 1910.02054). The pieces are along dimension 0. A gradient that the ranks
 would all-reduce is reduce-scattered instead: in stage 1 once a step, in stage 2 at the end of every micro-batch's backward, so
-that no rank ever adds up whole gradients. What is smaller than the axis, and what is split over it already, stays as it is.
+that no rank ever adds up whole gradients. In stage 3 parameters rest in pieces: they are gathered before their use in forward and
+again in backward, and are in pieces as soon as the last operator of the module has read them. What is smaller than the axis, and what is split over it already, stays as it is.
 
 ```slapo
 input { batch = 8, seq = 64 }
@@ -45,7 +47,7 @@ schedule main(m: GPT2LMHeadModel) {
 
 fn stage(step: &Step) -> Option<u8> {
     match step.arg("stage") {
-        Some(Argument::Int(stage @ 1..=2)) => u8::try_from(*stage).ok(),
+        Some(Argument::Int(stage @ 1..=3)) => u8::try_from(*stage).ok(),
         _ => None,
     }
 }
@@ -56,7 +58,7 @@ fn check(state: &State, step: &Step) -> Result<(), Refusal> {
     let Some(stage) = stage(step) else {
         let given = step.arg("stage").map(ToString::to_string).unwrap_or_default();
         let problem = Problem::new(Code::BadValue, format!("there is no stage {given} of ZeRO"), "no such stage")
-            .help("1: optimizer state in pieces; 2: gradients too");
+            .help("1: optimizer state in pieces; 2: gradients too; 3: parameters too");
         return Err(Refusal::illegal(problem));
     };
     let over = step.arg("over").map(ToString::to_string).unwrap_or_default();
@@ -88,7 +90,7 @@ fn held(state: &State, step: &Step, axis: usize) -> Vec<ParameterId> {
     let is_whole = |id: &ParameterId| {
         let parameter = state.model.parameter(*id);
         let is_split = effects.shards.iter().any(|shard| shard.parameter == *id && shard.axis == axis);
-        let is_large = parameter.shape.first().is_some_and(|rows| *rows >= effects.axes[axis].size);
+        let is_large = parameter.shape.iter().any(|rows| *rows >= effects.axes[axis].size);
         parameter.trainable && !effects.frozen.contains(id) && !is_split && is_large
     };
     state.parameters(step.target.place).into_iter().filter(is_whole).collect()

@@ -202,6 +202,9 @@ fn checked(
         checked.untouched = all.filter(|id| !state.touched.contains(id)).collect();
         checked.steps = state.steps;
         checked.effects = state.effects;
+        if let Some(model) = model {
+            checked.effects.settle(model);
+        }
     }
     if checked.is_ok() {
         checked.lints = lints::lints(unused, &checked, model, file);

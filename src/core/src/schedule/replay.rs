@@ -66,6 +66,7 @@ pub fn replay(json: &str, model: &Model, sizes: Option<InputSizes>, axes: &[Mesh
         })?;
         state.apply(step);
     }
+    state.effects.settle(model);
     Ok(state.effects)
 }
 
