@@ -140,6 +140,7 @@ impl Sheet {
                 dim,
                 groups,
                 axis,
+                gathered: false,
                 sections: Sections::default(),
                 uneven: true,
                 step: 0,
@@ -256,6 +257,7 @@ impl Sheet {
                     dim: 0,
                     groups: 1,
                     axis,
+                    gathered: false,
                     sections: Sections::default(),
                     uneven: false,
                     step: 0,
@@ -301,6 +303,7 @@ impl Sheet {
                 limits: BTreeMap::new(),
                 mesh: effects.axes.iter().map(|a| Axis { name: a.name.clone(), size: a.size }).collect(),
                 boxes: mesh::boxes(&effects, &at),
+                zero: BTreeMap::new(),
                 coordinates: at,
             };
             with_noise(lower(&model, &local, &target), &model, &sites)

@@ -556,6 +556,7 @@ impl Sheet {
             mesh: vec![Axis { name: "parts".to_owned(), size: self.parts }],
             coordinates: vec![self.rank],
             boxes: BTreeMap::new(),
+            zero: BTreeMap::new(),
         };
         let mut program = lower(&self.model, &joint, &target);
         for parameter in &mut program.parameters {

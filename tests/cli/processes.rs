@@ -22,6 +22,7 @@ const LONG: [&str; 2] = ["--steps", "1000000"];
 const TP: &str = "examples/gpt2/tensor_parallel.slapo";
 const DP: &str = "examples/gpt2/data_parallel.slapo";
 const BOTH: &str = "examples/gpt2/tp_dp.slapo";
+const ZERO: &str = "examples/gpt2/zero.slapo";
 
 fn arguments<'a>(schedule: &'a str, args: &[&'a str]) -> Vec<&'a str> {
     [&["train", schedule, "--data", TEXT], &SMALL[..], args].concat()
@@ -76,7 +77,7 @@ fn difference(a: &[u8], b: &[u8]) -> f64 {
 
 #[test]
 fn processes_give_the_bits_of_the_simulated_mesh() {
-    for (schedule, ranks) in [(TP, "2"), (DP, "2"), (BOTH, "4")] {
+    for (schedule, ranks) in [(TP, "2"), (DP, "2"), (BOTH, "4"), (ZERO, "2")] {
         let processes = trained(schedule, &["--nproc", ranks, "--deterministic"]);
         let simulated = trained(schedule, &["--simulate", "--deterministic"]);
         assert_eq!((&processes.losses, &processes.norms), (&simulated.losses, &simulated.norms), "{schedule}");
@@ -85,6 +86,28 @@ fn processes_give_the_bits_of_the_simulated_mesh() {
         assert!(processes.parameters == simulated.parameters, "{schedule}: parameters differ");
         assert!(simulated.collectives.as_array().is_some_and(|counts| !counts.is_empty()));
         assert_eq!(processes.collectives, simulated.collectives, "{schedule}");
+    }
+}
+
+/// Every stage of ZeRO takes less memory than the one before, as much as was foretold, and changes no loss.
+#[test]
+fn what_ranks_share_they_do_not_hold() {
+    let summary = |schedule: &str, set: &[&str]| -> Value {
+        let options = ["--steps", "2", "--nproc", "2", "--threads", "1", "--message-format", "json"];
+        let run = run(&arguments(schedule, &[&options[..], set].concat())).expect(0);
+        serde_json::from_str(run.stdout.lines().last().expect("a summary")).expect("JSON")
+    };
+    let mut known = summary(DP, &[]);
+    for stage in ["stage=1", "stage=2", "stage=3"] {
+        let own = summary(ZERO, &["--set", stage]);
+        let number = |summary: &Value, field: &str| summary[field].as_f64().expect("a number");
+        let (measured, predicted) = (number(&own, "measured_memory"), number(&own, "predicted_memory"));
+        assert!((measured / predicted - 1.0).abs() < 0.05, "{stage}: {measured} bytes measured, {predicted} predicted");
+        let before = number(&known, "measured_memory");
+        assert!(measured < before, "{stage}: {measured} bytes, {before} before");
+        let (loss, before) = (number(&own, "last_loss"), number(&known, "last_loss"));
+        assert!((loss / before - 1.0).abs() < 1e-5, "{stage}: {loss}, {before} before");
+        known = own;
     }
 }
 

@@ -131,8 +131,8 @@ codes! {
     NotASum = "S0408", "a loss or gradient that is no sum over micro-batches";
     NoDerivative = "S0409", "an operator without a derivative";
     Contract = "S0420", "a replacement that does not fit what it replaces";
-    NoState = "S0431", "no optimizer state to split";
     NothingToDecompose = "S0421", "a module without a bias to take apart";
+    NoState = "S0431", "no optimizer state to split";
 
     // S05: conflicts and order
     Repeated = "S0501", "a step that was done before";

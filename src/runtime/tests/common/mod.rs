@@ -89,6 +89,7 @@ impl Build {
             source: None,
             init: Init::Normal { std: 0.5, site: global },
             placement: Placement::default(),
+            piece: None,
         });
         value
     }

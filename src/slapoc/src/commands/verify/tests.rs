@@ -5,7 +5,7 @@ use super::parting::{How, Parting};
 use super::*;
 use crate::args::{Args, Command};
 use clap::Parser;
-use slapo_program::{Arg, Collective, FunctionKind, GlobalId, Instr, LocalId, Op, Role, Slot, Value};
+use slapo_program::{Arg, Collective, FunctionKind, GlobalId, Instr, LocalId, Op, Part, Role, Slot, Split, Value};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -59,7 +59,11 @@ impl Case {
 
 /// Verifies the schedule with every rank's program changed.
 fn verify(change: impl Fn(&mut Program)) -> Report {
-    let mut case = Case::new(SCHEDULE, "examples/gpt2/gpt2-tiny.pt2");
+    verify_of(SCHEDULE, change)
+}
+
+fn verify_of(schedule: &str, change: impl Fn(&mut Program)) -> Report {
+    let mut case = Case::new(schedule, "examples/gpt2/gpt2-tiny.pt2");
     case.pair.ours.iter_mut().for_each(change);
     let Case { args, ready, compiled, pair } = &case;
     compare_runs(args, ready, compiled, pair, &case.bench()).unwrap_or_else(|failure| panic!("{failure:?}"))
@@ -90,8 +94,13 @@ fn right_programs_do_not_part() {
                 row(l.fc2, over: tp)
             }
         }";
-    let models = ["examples/gpt2/gpt2-tiny.pt2", "tests/data/bert-tiny.pt2", "tests/data/opt-tiny.pt2"];
-    for (schedule, model) in [gpt2.as_str(), bert, opt].into_iter().zip(models) {
+    let zero = |stage: u8| SCHEDULE.replace("m.data", &format!("m.zero(stage: {stage}, over: dp)\n m.data"));
+    let zeros = [1, 2, 3].map(zero);
+    let gpt2_model = "examples/gpt2/gpt2-tiny.pt2";
+    let models =
+        [gpt2_model, "tests/data/bert-tiny.pt2", "tests/data/opt-tiny.pt2", gpt2_model, gpt2_model, gpt2_model];
+    let schedules = [gpt2.as_str(), bert, opt].into_iter().chain(zeros.iter().map(String::as_str));
+    for (schedule, model) in schedules.zip(models) {
         let case = Case::new(schedule, model);
         let (model, effects) = (&case.ready.archive.model, &case.ready.loaded.checked.effects);
         let values = traced(model, &case.compiled, effects, &case.pair.ours[0], &case.pair.theirs);
@@ -204,6 +213,37 @@ fn a_wrong_number_is_found_by_its_operator() {
     };
     assert_eq!((module.as_str(), operator.as_str()), ("transformer.h.2.mlp.act", "pow.Tensor_Scalar"));
     assert!(distance > 1e-3, "{distance}");
+}
+
+/// ZeRO without one of its collectives: a gradient that is the rank's own part of the sum, pieces that nobody else gets.
+#[test]
+fn shared_updates_without_a_collective_are_wrong() {
+    let zero = |stage: u8| SCHEDULE.replace("m.data", &format!("m.zero(stage: {stage}, over: dp)\n m.data"));
+    let own_piece = |program: &mut Program, kind: FunctionKind| {
+        let piece = program.parameters.iter().find_map(|p| p.piece);
+        let rank = program.coordinates[0];
+        let scatters =
+            |instr: &Instr| matches!(instr.op, Op::Collective { kind: Collective::ReduceScatter { .. }, .. });
+        let all = program.functions.iter_mut().filter(|f| f.kind == kind).flat_map(|f| &mut f.body);
+        let instr = all.into_iter().find(|instr| scatters(instr)).expect("a reduce-scatter");
+        let Op::Collective { kind: Collective::ReduceScatter { dim, groups }, .. } = instr.op else { return };
+        instr.op = Op::Part(piece.unwrap_or(Split::even(dim, groups, 2, Part::Rank(rank))));
+    };
+    for (stage, kind) in [(1, FunctionKind::Reduction), (2, FunctionKind::Backward), (3, FunctionKind::Backward)] {
+        let report = verify_of(&zero(stage), |program| own_piece(program, kind));
+        assert_eq!(verdict_of(&report, "gradients"), Some(Verdict::Wrong), "stage {stage}");
+        let parting = report.parting.expect("gradients differ");
+        assert_eq!(parting.phase, "backward", "stage {stage}");
+    }
+    let kept = |program: &mut Program| {
+        let optimizer = program.functions.iter_mut().find(|f| f.kind == FunctionKind::Optimizer).expect("optimizer");
+        let gathers = |instr: &Instr| matches!(instr.op, Op::Collective { kind: Collective::AllGather { .. }, .. });
+        let first = optimizer.body.iter().position(gathers).expect("an all-gather");
+        let Instr { free, .. } = optimizer.body.remove(first);
+        optimizer.body.last_mut().expect("more").free.extend(free);
+    };
+    let text = show::text(&verify_of(&zero(1), kept));
+    assert!(text.contains("transformer.wte.weight") && text.contains("differs between ranks"), "{text}");
 }
 
 /// torchtitan #596: the norm to clip by was that of the rank's own part.
