@@ -4,7 +4,7 @@ use slapo_core::patterns::operators::{self, Fixed, Operator, Slot};
 use slapo_core::primitives::{self, Primitive};
 use slapo_core::schedule::{Function, Kind, Query, WORDS, WordKind};
 use slapo_ide::{Signature, words};
-use slapo_syntax::ast::Unit;
+use slapo_syntax::ast::{AstNode, Item, Unit};
 use slapo_syntax::{Code, FileId, ITEM_WORDS, Lint, RESERVED};
 use std::fmt::Write;
 
@@ -50,7 +50,22 @@ fn list(words: impl Iterator<Item = &'static str>) -> String {
 fn reserved() -> String {
     let items = list(ITEM_WORDS.iter().map(|(word, _)| *word));
     let everywhere = list(RESERVED.iter().map(|(word, _)| *word));
-    format!("* Reserved: {everywhere}.\n* Words that begin an item, and are ordinary names elsewhere: {items}.\n")
+    let idle = list(WORDS.iter().filter(|word| is_idle(word.kind)).map(|word| word.name));
+    format!(
+        "* Reserved: {everywhere}.\n* Words that begin an item, and are ordinary names elsewhere: {items}.\n\
+         * Built-in words that no primitive takes yet: {idle}.\n"
+    )
+}
+
+/// Whether no primitive takes words of this kind.
+fn is_idle(kind: WordKind) -> bool {
+    let takes = |wanted: Kind| primitives::ALL.iter().flat_map(|one| one.params).any(|param| param.want.kind == wanted);
+    match kind {
+        WordKind::DType => !takes(Kind::DType),
+        WordKind::Order => !takes(Kind::Order),
+        WordKind::Side => true,
+        _ => false,
+    }
 }
 
 fn units() -> String {
@@ -73,9 +88,16 @@ fn primitive(primitive: &Primitive) -> String {
     format!("### {}\n\n`{}`\n\n{}\n\n{parameters}", primitive.name, primitive.signature(), checked(primitive.docs))
 }
 
-/// Examples in the compiler's own texts are right; here they say so.
+/// Examples in the compiler's own texts are right; here they say so. One that takes files from beside it is only read.
 fn checked(docs: &str) -> String {
-    docs.trim_end().replace("```slapo\n", "```slapo,ok\n")
+    let mut parts = docs.trim_end().split("```slapo\n");
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let example = part.split("```").next().unwrap_or_default();
+        let fence = if example.contains(".pt2\"") { "```slapo\n" } else { "```slapo,ok\n" };
+        out.extend([fence, part]);
+    }
+    out
 }
 
 /// Up to the first full stop that ends a sentence.
@@ -170,20 +192,34 @@ fn slot(slot: &Slot) -> String {
     }
 }
 
-/// The standard library by module: what each schedule is, and an example.
+/// The standard library by module: what each item is, and how a schedule is called.
 fn library() -> String {
-    slapo_stdlib::names().filter_map(|name| Some((name, slapo_stdlib::module(name)?))).map(module).collect()
+    slapo_stdlib::names().filter_map(|name| Some(module(name, slapo_stdlib::module(name)?))).collect()
 }
 
-fn module((name, text): (&str, &str)) -> String {
+/// Schedules by their heads, patterns and types as they are written.
+fn module(name: &str, text: &str) -> String {
     let parsed = slapo_syntax::parse(FileId(0), text);
     let mut out = format!("### std.{name}\n\n{}\n", parsed.file().docs().unwrap_or_default());
-    for schedule in parsed.file().schedules() {
-        let signature = Signature::of_schedule(schedule);
-        let label = signature.label.replace("( ", "(").replace(", )", ")").replace(",)", ")");
-        let _ = write!(out, "\n#### {}\n\n`{label}`\n\n{}\n", signature.name, fenced(&signature.docs));
+    for item in parsed.file().items() {
+        let (name, shown, docs) = match item {
+            Item::Schedule(item) => (item.name(), code(&Signature::of_schedule(item).label), item.docs()),
+            Item::Pattern(item) => (item.name(), written(item.syntax().text()), item.docs()),
+            Item::Type(item) => (item.name(), written(item.syntax().text()), item.docs()),
+            _ => continue,
+        };
+        let name = name.map_or("", |name| name.text());
+        let shown = shown.replace("( ", "(").replace(",)", ")").replace(", )", ")");
+        // Writing into a string cannot fail.
+        let _ = write!(out, "\n#### {name}\n\n{shown}\n\n{}\n", fenced(&docs.unwrap_or_default()));
     }
     out + "\n"
+}
+
+/// A declaration without the comments above it.
+fn written(item: &str) -> String {
+    let lines: Vec<&str> = item.trim().lines().skip_while(|line| line.starts_with('#')).collect();
+    format!("```slapo\n{}\n```", lines.join("\n"))
 }
 
 /// Documentation with its indented example in a fence. Half of a pair is not right alone: the library's own tests call it.
@@ -250,6 +286,24 @@ mod tests {
     fn every_named_type_is_explained() {
         let silent = Kind::NAMED.iter().filter(|(_, kind)| taken(kind).starts_with("see "));
         assert_eq!(silent.map(|(name, _)| *name).collect::<Vec<_>>(), [""; 0]);
+    }
+
+    #[test]
+    fn items_of_a_library_are_listed() {
+        let text = "## Of all.\n\n## Two.\n##\n##     f(m)\nschedule f(\n    m: Module,\n) {\n}\n\n## Three.\npattern p(x) = tanh(x)\n\n\
+                    ## Four.\ntype T = { a: Linear }\n";
+        let listed = module("some", text);
+        let wanted = "### std.some\n\nOf all.\n\n#### f\n\n`f(m: Module)`\n\nTwo.\n\n```slapo\nf(m)\n```\n\n#### p\n\n\
+                      ```slapo\npattern p(x) = tanh(x)\n```\n\nThree.\n\n#### T\n\n```slapo\ntype T = { a: Linear }\n```\n\nFour.\n\n";
+        assert_eq!(listed, wanted);
+    }
+
+    #[test]
+    fn examples_that_take_files_are_only_read() {
+        assert_eq!(
+            checked("A\n```slapo\na\n```\nB\n```slapo\nf(\"x.pt2\")\n```\n"),
+            "A\n```slapo,ok\na\n```\nB\n```slapo\nf(\"x.pt2\")\n```"
+        );
     }
 
     #[test]

@@ -13,7 +13,7 @@ use slapo_core::compile::{Options, compile};
 use slapo_core::schedule::{Modules, Overrides, check, fault_diagnostics};
 use slapo_model::Model;
 use slapo_syntax::ast::Item;
-use slapo_syntax::{Code, Diagnostic, FileId, ITEM_WORDS, Lint, SourceMap, format, parse};
+use slapo_syntax::{Code, Diagnostic, FileId, ITEM_WORDS, Lint, Severity, SourceMap, format, parse};
 use std::path::{Path, PathBuf};
 
 const ARCHIVE: &str = "gpt2-tiny.pt2";
@@ -91,7 +91,7 @@ impl Block {
         self.diagnostics(whole).iter().map(|diagnostic| diagnostic.code).collect()
     }
 
-    /// Everything that `slapoc check` says: lints only of a whole schedule, since what is added here is not for use.
+    /// Errors and warnings of `slapoc check`: lints only of a whole schedule, since what is added here is not for use.
     fn diagnostics(&self, whole: &str) -> Vec<Diagnostic> {
         let (text, is_whole) = completed(whole, &self.archive);
         let mut files = SourceMap::new();
@@ -104,6 +104,7 @@ impl Block {
         let model = model(named.as_deref().unwrap_or(&self.archive));
         let checked = check(&mut files, file, &parsed, &Modules::default(), Some(&model), &Overrides::default());
         let mut found = checked.diagnostics.clone();
+        found.retain(|diagnostic| diagnostic.severity != Severity::Note);
         if let (Some(sizes), true) = (checked.sizes, checked.is_ok())
             && let Err(faults) = compile(&model, &sizes, &checked.effects, &Options::default())
         {
