@@ -2,7 +2,7 @@
 
 use slapo_core::patterns::operators::{self, Fixed, Operator, Slot};
 use slapo_core::primitives::{self, Primitive};
-use slapo_core::schedule::{Function, Kind, Query, WORDS, WordKind};
+use slapo_core::schedule::{Function, Kind, Query, ROLES, WORDS, WordKind};
 use slapo_ide::{Signature, words};
 use slapo_syntax::ast::{AstNode, Item, Unit};
 use slapo_syntax::{Code, FileId, ITEM_WORDS, Lint, RESERVED};
@@ -21,6 +21,7 @@ pub const ALL: &[(&str, Part)] = &[
     ("primitives", all_primitives),
     ("queries", queries),
     ("reserved", reserved),
+    ("roles", roles),
     ("types", types),
     ("units", units),
 ];
@@ -156,6 +157,19 @@ fn of_kind(kind: WordKind) -> impl Iterator<Item = [String; 2]> {
 
 fn dimensions() -> String {
     table(["Role", "Which dimension"], of_kind(WordKind::Dim))
+}
+
+/// Which dimension of which parameter has which role, parameters of one shape together.
+fn roles() -> String {
+    let mut rows: Vec<[String; 3]> = Vec::new();
+    for (class, parameter, roles) in ROLES {
+        let dimensions = format!("[{}]", roles.join(", "));
+        match rows.last_mut().filter(|row| row[0] == code(class) && row[2] == code(&dimensions)) {
+            Some(row) => row[1] += &format!(", {}", code(parameter)),
+            None => rows.push([code(class), code(parameter), code(&dimensions)]),
+        }
+    }
+    table(["Class", "Parameter", "Dimensions"], rows)
 }
 
 /// Collectives and layouts: with their arguments, where they take any.

@@ -14,7 +14,9 @@ use slapo_core::schedule::{Modules, Overrides, check, fault_diagnostics};
 use slapo_model::Model;
 use slapo_syntax::ast::Item;
 use slapo_syntax::{Code, Diagnostic, FileId, ITEM_WORDS, Lint, Severity, SourceMap, format, parse};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 const ARCHIVE: &str = "gpt2-tiny.pt2";
 const SIZES: &str = "batch = 8, seq = 16";
@@ -175,7 +177,14 @@ fn starts_word(text: &str, at: usize) -> bool {
     !text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '.')
 }
 
-fn model(name: &str) -> Model {
+/// An archive of the examples or of the test data, imported once.
+fn model(name: &str) -> Arc<Model> {
+    static KNOWN: Mutex<BTreeMap<String, Arc<Model>>> = Mutex::new(BTreeMap::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    known.entry(name.to_owned()).or_insert_with(|| Arc::new(import(name))).clone()
+}
+
+fn import(name: &str) -> Model {
     let folders = ["examples/gpt2", "examples/llama", "tests/data"];
     let path = folders.iter().map(|folder| root().join(folder).join(name)).find(|path| path.exists());
     let bytes = std::fs::read(path.unwrap_or_else(|| panic!("no archive {name}"))).expect("it is readable");
