@@ -46,7 +46,7 @@ MODELS = {
 def main() -> None:
     for file, options in MODELS.items():
         subprocess.run([sys.executable, EXPORT, *options.split(), "-o", file], check=True)
-    for model, vocab in [(Misc, 23), (Counters, 17), (Grouped, 19), (Operators, VOCAB)]:
+    for model, vocab in [(Misc, 23), (Counters, 17), (Grouped, 19), (Shared, 13), (Operators, VOCAB)]:
         save(model, DATA / f"{model.__name__.lower()}.pt2", vocab)
     BAD.mkdir(exist_ok=True)
     make_inplace(BAD / "inplace.pt2")
@@ -149,6 +149,22 @@ class Grouped(nn.Module):
         x = x + self.apart(x)
         x = x + self.fused(x)
         logits = self.head(x)
+        return F.cross_entropy(logits.flatten(0, 1), labels.flatten()), logits
+
+
+class Shared(nn.Module):
+    """Two tables and a head that are one parameter, as in models of sequence to sequence."""
+
+    def __init__(self, vocab: int = 13, width: int = 10):
+        super().__init__()
+        self.source = nn.Embedding(vocab, width)
+        self.target = nn.Embedding(vocab, width)
+        self.mix = nn.Linear(width, width)
+        self.head = nn.Linear(width, vocab, bias=False)
+        self.target.weight = self.head.weight = self.source.weight
+
+    def forward(self, input_ids: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        logits = self.head(torch.tanh(self.mix(self.source(input_ids))) + self.target(input_ids))
         return F.cross_entropy(logits.flatten(0, 1), labels.flatten()), logits
 
 

@@ -17,7 +17,7 @@ mod signatures;
 mod snapshot;
 mod tokens;
 mod view;
-mod words;
+pub mod words;
 
 pub use actions::{Action, actions};
 pub use completion::{Completion, CompletionKind, completions};

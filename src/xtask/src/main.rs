@@ -30,7 +30,11 @@ const COMMANDS: [Command; 6] = [
         does: "the checks of the VS Code extension and of the files for Vim",
         run: test_editors,
     },
-    Command { name: "codegen", does: "write the word lists of the editors' grammars", run: codegen },
+    Command {
+        name: "codegen",
+        does: "write the word lists of the editors' grammars and the tables of docs/language.md",
+        run: codegen,
+    },
 ];
 
 /// What `demo` runs with `slapoc`, from the root of the repository.
@@ -126,7 +130,9 @@ fn test_editors(_: &[String]) -> Result<ExitCode> {
 }
 
 fn codegen(_: &[String]) -> Result<ExitCode> {
-    stage::succeed(&mut stage::bare_cargo(&["run", "--quiet", "--package", "slapo-editors"]))?;
+    for package in ["slapo-editors", "slapo-docs"] {
+        stage::succeed(&mut stage::bare_cargo(&["run", "--quiet", "--package", package]))?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -19,6 +19,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("xtask", &[]),
     ("tree-sitter-slapo", &[]),
     ("editors", &["core", "syntax"]),
+    ("docs", &["core", "ide", "stdlib", "syntax"]),
 ];
 
 /// Libraries that belong to some crates only.
@@ -193,4 +194,57 @@ fn nothing_is_left_for_later_and_no_host_is_named() {
         }
     }
     assert_none(faults);
+}
+
+/// Links of a page that lead to files of the tree: what they show, and where they lead.
+fn links(page: &str) -> Vec<(&str, &str)> {
+    let mut found = Vec::new();
+    for (at, _) in page.match_indices("](") {
+        let target = page[at + 2..].split(')').next().unwrap_or_default();
+        let shown = page[..at].rsplit('[').next().unwrap_or_default();
+        if !target.is_empty() && !target.contains("://") && !target.starts_with('#') {
+            found.push((shown, target.split('#').next().unwrap_or_default()));
+        }
+    }
+    found
+}
+
+/// The name of a test, where a link shows one: lower case, several words, in a source.
+fn named_test<'p>((shown, target): (&'p str, &str)) -> Option<&'p str> {
+    let name = shown.strip_prefix('`')?.strip_suffix('`')?;
+    let is_name = name.contains('_') && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+    (target.ends_with(".rs") && is_name).then_some(name)
+}
+
+/// What is wrong with a page's links: a file that is not there, or one without the test that the link shows.
+fn broken_links(page: &str, folder: &Path) -> Vec<String> {
+    let fault = |link: (&str, &str)| {
+        let path = folder.join(link.1);
+        if !path.exists() {
+            return Some(format!("there is no `{}`", link.1));
+        }
+        let name = named_test(link)?;
+        let is_there = text(&path).contains(&format!("#[test]\nfn {name}()"));
+        (!is_there).then(|| format!("`{}` has no test `{name}`", link.1))
+    };
+    links(page).into_iter().filter_map(fault).collect()
+}
+
+/// `docs/from-slapo.md` goes through what another project's tests ask, and names tests of ours: they are there.
+#[test]
+fn links_of_pages_lead_somewhere() {
+    let mut faults = Vec::new();
+    let mut tests = 0;
+    for path in files(&root(), &["md"]) {
+        let page = text(&path);
+        tests += links(&page).into_iter().filter_map(named_test).count();
+        let broken = broken_links(&page, path.parent().expect("a folder"));
+        faults.extend(broken.iter().map(|fault| format!("{}: {fault}", shown(&path))));
+    }
+    assert_none(faults);
+    assert!(tests > 50, "only {tests} tests are named");
+    let here = root().join("src/xtask/tests");
+    assert_eq!(broken_links("[`links_of_pages_lead_somewhere`](tidy.rs) and [it](tidy.rs)", &here), [""; 0]);
+    assert_eq!(broken_links("[`links_of_pages`](tidy.rs)", &here), ["`tidy.rs` has no test `links_of_pages`"]);
+    assert_eq!(broken_links("[it](tidy.md)", &here), ["there is no `tidy.md`"]);
 }

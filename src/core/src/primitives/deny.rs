@@ -15,7 +15,7 @@ pub static DENY: Primitive = Primitive {
         docs: "the most bytes that one conversion may move: `0`, `64KiB`, `10MiB`",
     }],
     class: Class::Exact,
-    docs: "\\
+    docs: "\
 Makes an error of every collective at a point of the module, or below it, that moves more than a number of bytes: forward and
 backward, syncs and layouts alike. What counts is one call on one rank, the larger of the tensor that it gives and the one that
 it gets; a slice moves nothing. Reductions that `data_parallel` brings are no conversions and are not counted.

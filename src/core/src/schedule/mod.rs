@@ -36,6 +36,7 @@ pub use modules::{Found, Modules};
 pub use number::{ArithmeticError, Number};
 pub use points::{Point, Port, Ports};
 pub use replay::{Recorded, ReplayError, replay};
+pub use roles::ROLES;
 pub(crate) use roles::roles;
 pub use select::Place;
 pub(crate) use select::{dimension, dimensions};

@@ -3,9 +3,9 @@
 //! A linear layer stores `[out, in]`, Hugging Face's `Conv1D` `[in, out]`: `out` is right for both. Roles follow the path
 //! that was used, so a tied parameter has those of the module it was reached by.
 
-/// Class, parameter, roles of its dimensions in order.
+/// Class, parameter, roles of its dimensions in order. Of norms and embeddings the class is the end of a name.
 #[rustfmt::skip]
-const ROLES: &[(&str, &str, &[&str])] = &[
+pub const ROLES: &[(&str, &str, &[&str])] = &[
     ("Linear", "weight", &["out", "in"]),
     ("Linear", "bias", &["out"]),
     ("NonDynamicallyQuantizableLinear", "weight", &["out", "in"]),

@@ -1,5 +1,6 @@
 //! From a schedule's text to steps, and what the user is told on the way.
 
+mod acceptance;
 mod cases;
 mod expansion;
 mod faults;

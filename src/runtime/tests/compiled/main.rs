@@ -4,3 +4,4 @@ mod cases;
 mod harness;
 mod mutants;
 mod mutation;
+mod plans;
