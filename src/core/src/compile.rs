@@ -64,8 +64,8 @@ pub struct Shard {
     /// Sections of different sizes, each of which is split; `groups` is 1 then.
     pub sections: Sections,
     pub axis: usize,
-    /// Whether it is only stored split, and gathered where it is used (ZeRO 3).
-    pub gathered: bool,
+    /// Where it is only stored split (ZeRO 3): the module for whose calls it is gathered, with what else is gathered for them.
+    pub gathered: Option<ModuleId>,
     pub step: u32,
 }
 
@@ -130,6 +130,8 @@ pub struct Zero {
     pub parameter: ParameterId,
     /// 1: optimizer state; 2: what backward adds up of the gradient, too; 3: the parameter itself, between its uses.
     pub stage: u8,
+    /// What the step was asked of.
+    pub module: ModuleId,
     pub axis: usize,
     pub step: u32,
 }
@@ -148,7 +150,7 @@ impl Effects {
     pub fn settle(&mut self, model: &Model) {
         let mut left = Vec::new();
         for zero in std::mem::take(&mut self.zero) {
-            let Zero { parameter, axis, step, .. } = zero;
+            let Zero { parameter, axis, step, module, .. } = zero;
             let others: Vec<&Shard> = self.shards.iter().filter(|shard| shard.parameter == parameter).collect();
             let is_free = |dim: &usize| others.iter().all(|shard| shard.dim != *dim);
             let shape = &model.parameter(parameter).shape;
@@ -156,7 +158,7 @@ impl Effects {
             let is_split = others.iter().any(|shard| shard.axis == axis);
             match (0..shape.len()).filter(is_free).find(fits) {
                 Some(dim) if zero.stage == 3 && !is_split => {
-                    let (uneven, gathered, sections) = (true, true, Sections::default());
+                    let (uneven, gathered, sections) = (true, Some(module), Sections::default());
                     self.shards.push(Shard { parameter, dim, groups: 1, uneven, sections, axis, gathered, step });
                 }
                 _ => left.push(zero),
@@ -401,7 +403,7 @@ fn differentiated(
     let rewritten = effects.rewrites.iter().fold(bound.clone(), written);
     let grouped = grouped(rewritten, &effects.recomputed);
     let pointed = borders::insert(model, grouped, &effects.syncs).map_err(layout_faults)?;
-    let forward = gather::insert(canonicalize(model, &pointed, options.model), effects);
+    let forward = gather::insert(model, canonicalize(model, &pointed, options.model), effects);
     let trainable = trainable(model, effects);
     let joint = autodiff::differentiate(forward, &trainable)
         .map_err(|faults| faults.into_iter().map(Fault::Derivative).collect::<Vec<_>>())?;

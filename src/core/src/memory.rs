@@ -105,6 +105,15 @@ impl Walk<'_> {
         for l in &instr.free {
             self.free(*l, frame);
         }
+        if matches!(instr.op, Op::Collective { .. }) {
+            for out in instr.outs.iter().flatten() {
+                if let Value::Global(g) = out
+                    && self.program.globals[*g as usize].role == Role::Gradient
+                {
+                    self.gradients.insert(*g, rounded(self.program.ty(*out).bytes()));
+                }
+            }
+        }
         if instr.op == Op::Release {
             for value in instr.reads() {
                 if let Value::Global(g) = value {
@@ -168,9 +177,21 @@ impl Walk<'_> {
     fn workspace(&self, instr: &Instr) -> u64 {
         match instr.op {
             Op::Vjp { .. } => instr.reads().map(|v| rounded(self.program.ty(v).bytes())).max().unwrap_or(0),
-            Op::Collective { .. } if matches!(instr.outs.first(), Some(Some(Value::Global(_)))) => {
-                let row = rounded(instr.outs.iter().flatten().map(|v| self.program.ty(*v).bytes()).sum());
-                if instr.outs.len() == 1 { row } else { 2 * row }
+            Op::Collective { .. } => {
+                let bytes = |v: Value| self.program.ty(v).bytes();
+                let given = instr.reads().map(bytes).sum();
+                let got: u64 = instr.outs.iter().flatten().map(|v| bytes(*v)).sum();
+                let is_global = matches!(instr.outs.first(), Some(Some(Value::Global(_))));
+                match instr.outs.len() {
+                    1 => {
+                        if is_global {
+                            rounded(got)
+                        } else {
+                            0
+                        }
+                    }
+                    _ => rounded(given) + rounded(got),
+                }
             }
             _ => 0,
         }

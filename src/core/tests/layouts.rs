@@ -57,7 +57,7 @@ impl<'m> Plan<'m> {
             uneven: false,
             sections: Sections::default(),
             axis: TP,
-            gathered: false,
+            gathered: None,
             step: self.step(),
         };
         self.effects.shards.push(shard);
@@ -347,7 +347,7 @@ fn f19_a_tie_is_split_over_one_axis() {
         sections: Sections::default(),
         uneven: false,
         axis: DP,
-        gathered: false,
+        gathered: None,
         step,
     });
     let found = faults(&model, &plan.effects);

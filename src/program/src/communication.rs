@@ -3,7 +3,7 @@
 //! The worker counts what it does in the same terms ([`CollectiveCount`]); the two must agree to the byte. Axes of one rank
 //! communicate nothing. Read [`communications`] first.
 
-use crate::{Collective, CollectiveCount, Function, FunctionKind, Instr, Op, Program, Role, Value};
+use crate::{Collective, CollectiveCount, Function, FunctionKind, Instr, Op, Program, Role, TensorType, Value, piece};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -49,7 +49,7 @@ pub fn communications(program: &Program) -> Vec<Communication> {
             if calls == 0 || program.mesh[axis as usize].size == 1 {
                 continue;
             }
-            let brought: u64 = instr.reads().map(|value| program.ty(value).bytes()).sum();
+            let brought = brought(program, instr, kind, program.mesh[axis as usize].size);
             found.push(Communication {
                 function: function.kind,
                 module: program.origins.get(instr.origin as usize).map(|o| o.module.clone()).unwrap_or_default(),
@@ -79,6 +79,27 @@ pub fn counts(program: &Program, communications: &[Communication]) -> Vec<Collec
     sums.into_iter().map(count).collect()
 }
 
+/// Bytes that a rank brings to one call. In a bucket pieces are as long as the longest rank's.
+fn brought(program: &Program, instr: &Instr, kind: Collective, parts: i64) -> u64 {
+    let largest = |value: Value, dim: usize, groups: i64| {
+        let TensorType { dtype, mut shape } = program.ty(value).clone();
+        if let Some(size) = shape.get_mut(dim) {
+            *size = groups * piece(*size / groups.max(1), parts, 0).1;
+        }
+        TensorType::new(dtype, shape).bytes()
+    };
+    match kind {
+        _ if instr.outs.len() == 1 => instr.reads().map(|value| program.ty(value).bytes()).sum(),
+        Collective::AllGather { dim, groups } => {
+            instr.outs.iter().flatten().map(|whole| largest(*whole, dim, groups)).sum()
+        }
+        Collective::ReduceScatter { dim, groups } => {
+            parts as u64 * instr.reads().map(|whole| largest(whole, dim, groups)).sum::<u64>()
+        }
+        _ => instr.reads().map(|value| program.ty(value).bytes()).sum(),
+    }
+}
+
 /// Follows a collective's result, through further collectives, to where it is added up.
 fn carries(program: &Program, function: &Function, collective: usize) -> Carries {
     let instr = &function.body[collective];
@@ -90,7 +111,17 @@ fn carries(program: &Program, function: &Function, collective: usize) -> Carries
         FunctionKind::Optimizer => return Carries::GradientNorm,
         _ => {}
     }
-    let mut result = first_out(&function.body[collective]);
+    if instr.outs.len() > 1 {
+        let each = instr.outs.iter().map(|out| carried(program, function, collective, *out));
+        let gradients = each.map(|carries| if let Carries::Gradients(names) = carries { names } else { Vec::new() });
+        let gradients: Vec<String> = gradients.flatten().collect();
+        return if gradients.is_empty() { Carries::Value } else { Carries::Gradients(gradients) };
+    }
+    carried(program, function, collective, first_out(instr))
+}
+
+/// As [`carries`], of one of its results.
+fn carried(program: &Program, function: &Function, collective: usize, mut result: Option<Value>) -> Carries {
     for instr in &function.body[collective + 1..] {
         if result.is_none() || !instr.reads().any(|value| Some(value) == result) {
             continue;

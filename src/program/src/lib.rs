@@ -298,8 +298,8 @@ pub enum Op {
     /// `args[0] · mask / (1 − p)`, the mask keyed by (seed, step, site, global element index). Its own derivative.
     Dropout { site: u32, p: f64, placement: Placement },
     /// `outs[0]` from every rank's `args[0]` of one axis: the ranks whose other coordinates are the same. All ranks of a
-    /// mesh run the same instructions in the same order. An all-reduce may be of several tensors of one type, a bucket: they
-    /// travel as one, and every one has its result.
+    /// mesh run the same instructions in the same order. It may be of several tensors of one element type, a bucket: they travel
+    /// as one, pieces padded to the longest rank's, and every one has its result. An all-to-all is of one.
     Collective { axis: u32, kind: Collective },
     /// `outs[0] (a global) += args[0]`; the first of a step takes the value as it is. Takes over the slot's storage
     /// where `args[0]` is freed by this instruction.

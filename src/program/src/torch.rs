@@ -149,8 +149,8 @@ impl<'p> Torch<'p> {
             Op::Aten(name) => of(&format!("torch.ops.{}", name.replace("::", "."))),
             Op::Part(split) => piece(operand, split),
             Op::Dropout { site, p, .. } => format!("dropout({operand}, p={}, site={site})", float(*p)),
-            Op::Collective { axis, .. } if args.len() > 1 => {
-                format!("dist.all_reduce_coalesced({}, group={})", list(args), self.axes[*axis as usize])
+            Op::Collective { axis, kind } if args.len() > 1 => {
+                collective(&list(args), kind, &self.axes[*axis as usize])
             }
             Op::Collective { axis, kind } => collective(operand, kind, &self.axes[*axis as usize]),
             Op::Vjp { op, .. } => {

@@ -5,6 +5,7 @@
 //! trainer's business. Read [`Executor::call`] first.
 
 use crate::autograd;
+use crate::bucket::Bucket;
 use crate::collectives::piece;
 use crate::dropout::dropout;
 use crate::error::{Error, Place, Result};
@@ -177,30 +178,33 @@ impl Executor {
     }
 
     /// The collective that instruction `i` of a function is, unless this rank is alone on its axis. All ranks of the
-    /// axis then run it together: [`Executor::contribution`] of each, [`Executor::receive`] for each.
+    /// axis then run it together: [`Executor::contribution`] of each, [`Executor::receive`] for each. Several tensors travel in a
+    /// row.
     pub fn collective(&self, function: u32, i: usize) -> Option<(u32, Collective)> {
-        match (&self.actions[function as usize][i], &self.program.functions[function as usize].body[i].op) {
-            (Action::Collective { .. }, Op::Collective { axis, kind }) => Some((*axis, *kind)),
+        let instr = &self.program.functions[function as usize].body[i];
+        match (&self.actions[function as usize][i], &instr.op) {
+            (Action::Collective { .. }, Op::Collective { axis, kind }) => {
+                Some((*axis, if instr.outs.len() == 1 { *kind } else { Bucket::of_rows(*kind) }))
+            }
             _ => None,
         }
     }
 
-    /// What this rank brings to a collective: of several tensors, their elements in a row.
+    /// What this rank brings to a collective.
     pub fn contribution(&mut self, call: Call, i: usize) -> Result<Tensor> {
-        self.at(call, i, |run, instr, _| match run.tensors(instr)?.as_slice() {
-            [one] => Ok(one.shallow_clone()),
-            several => libtorch::in_a_row(several),
+        self.at(call, i, |run, instr, _| match (run.tensors(instr)?.as_slice(), bucket(run.program, instr)) {
+            ([one], _) => Ok(one.shallow_clone()),
+            (several, Some((bucket, _))) => bucket.brought(several),
+            (_, None) => Err("is no collective".to_owned()),
         })
     }
 
     /// What a collective gives this rank; completes the instruction.
     pub fn receive(&mut self, call: Call, i: usize, result: Tensor) -> Result<()> {
         self.at(call, i, |run, instr, _| {
-            let results = match instr.outs.len() {
-                1 => vec![result],
-                _ => {
-                    libtorch::out_of_a_row(&result, instr.outs.iter().flatten().map(|v| &run.program.ty(*v).shape[..]))?
-                }
+            let results = match bucket(run.program, instr).filter(|_| instr.outs.len() > 1) {
+                Some((bucket, rank)) => bucket.taken(&result, rank)?,
+                None => vec![result],
             };
             run.keep(instr, results.into_iter().map(Some).collect())?;
             run.free(instr);
@@ -210,11 +214,11 @@ impl Executor {
 
     /// The shape of what a rank gets of the collective at instruction `i`.
     pub fn result_shape(&self, function: u32, i: usize) -> Vec<i64> {
-        let types =
-            self.program.functions[function as usize].body[i].outs.iter().flatten().map(|v| self.program.ty(*v));
-        match types.collect::<Vec<_>>().as_slice() {
-            [one] => one.shape.clone(),
-            several => vec![several.iter().map(|ty| ty.shape.iter().product::<i64>()).sum()],
+        let instr = &self.program.functions[function as usize].body[i];
+        match (instr.outs.as_slice(), bucket(&self.program, instr)) {
+            ([Some(one)], _) => self.program.ty(*one).shape.clone(),
+            (_, Some((bucket, _))) => vec![bucket.length()],
+            (_, None) => Vec::new(),
         }
     }
 
@@ -266,6 +270,18 @@ impl Executor {
     }
 }
 
+/// The tensors of a collective, and where this rank is among those that run it.
+fn bucket<'p>(program: &'p Program, instr: &'p Instr) -> Option<(Bucket<'p>, i64)> {
+    let Op::Collective { axis, kind } = instr.op else { return None };
+    let wholes: Vec<Value> = match kind {
+        Collective::AllGather { .. } => instr.outs.iter().flatten().copied().collect(),
+        _ => instr.reads().collect(),
+    };
+    let wholes = wholes.into_iter().map(|value| &program.ty(value).shape[..]).collect();
+    let parts = program.mesh.get(axis as usize)?.size;
+    Some((Bucket { kind, parts, wholes }, program.coordinates.get(axis as usize).copied()?))
+}
+
 fn place(program: &Program, function: &Function, instruction: usize, shapes: Vec<String>) -> Place {
     let instr = &function.body[instruction];
     let Origin { module, source } = program.origins[instr.origin as usize].clone();
@@ -309,10 +325,6 @@ fn prepare(program: &Program, instr: &Instr) -> std::result::Result<Action, Stri
             Ok(Action::Part(*split))
         }
         Op::Collective { axis, kind } => {
-            if *kind != Collective::AllReduce || instr.outs.len() == 1 {
-                single_read(instr)?;
-                out(1)?;
-            }
             if instr.reads().count() != instr.outs.len() {
                 return Err(format!("gives {} tensors for {}", instr.outs.len(), instr.reads().count()));
             }

@@ -8,6 +8,7 @@ mod agreement;
 pub mod allocator;
 mod autograd;
 pub mod backend;
+mod bucket;
 pub mod collectives;
 pub mod data;
 pub mod dropout;

@@ -4,6 +4,7 @@
 //! and a last use; accumulates gradients and the loss over micro-batches; appends reduction and optimizer. Read [`lower`] first.
 
 mod body;
+mod buckets;
 mod optimizer;
 mod reduction;
 
@@ -381,6 +382,8 @@ impl<'a> Lower<'a> {
     }
 
     fn finish(mut self, loss: GlobalId, functions: [Function; 4], ends: [Function; 2]) -> Program {
+        let own = &self.program;
+        let functions = functions.map(|f| Function { body: buckets::joined(own, f.body), ..f });
         let [setup, prologue, forward, backward] = functions;
         let micro_batches = self.program.micro_batches;
         let mut program = self.program;

@@ -1,6 +1,6 @@
 //! The optimizer function: gradient norm and clipping, one fused update over all parameters, release of gradients.
 
-use super::{Gradient, Lower, Scattered, plain, values};
+use super::{Gradient, Lower, Scattered, buckets, plain, values};
 use slapo_program::{
     Arg, Collective, DType, Function, FunctionKind, GlobalId, Instr, LocalId, Op, Role, TensorType, Value,
 };
@@ -47,6 +47,7 @@ pub fn lower(lower: &mut Lower, settings: &Settings) -> Function {
     if !gradients.is_empty() {
         body.push(plain(Op::Release, gradients, Vec::new()));
     }
+    let body = buckets::joined(&lower.program, body);
     Function { name: "optimizer".to_owned(), kind: FunctionKind::Optimizer, body }
 }
 

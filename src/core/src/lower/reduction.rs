@@ -4,15 +4,11 @@
 //! gradient, and the ranks send it once, in buckets, after the last micro-batch. Read [`ends`] first.
 
 use super::body::Body;
-use super::{Gradient, Lower, Scattered, plain};
+use super::{Gradient, Lower, Scattered, buckets, plain};
 use crate::passes::autodiff::Joint;
 use slapo_model::{Def, Node, NodeId, Op as GraphOp, ValueId};
 use slapo_program::{Arg, Collective, Function, FunctionKind, Instr, Op, Value};
 use std::collections::BTreeMap;
-
-/// A bucket is full when it has so many bytes: few enough calls to hide their latency, small enough to be no burden to
-/// memory. That of PyTorch's `DistributedDataParallel`.
-const BUCKET: u64 = 25 << 20;
 
 /// What backward adds up for a gradient, and the axes to reduce the total over, in order.
 pub struct End {
@@ -84,59 +80,46 @@ fn scatter(gradient: &mut Gradient, scattered: Scattered, whole: Value, piece: V
 /// Reduces the gradients that need it, the last parameter's first: about as backward completes them.
 pub fn lower(lower: &mut Lower) -> Function {
     let mut body = Vec::new();
-    for at in (0..lower.gradients.len()).rev() {
-        scatter_once(lower, at, &mut body);
-    }
-    let mut buckets: Vec<Bucket> = Vec::new();
+    scatter_once(lower, &mut body);
+    let mut groups: Vec<(&[u32], Vec<Value>)> = Vec::new();
     for gradient in lower.gradients.iter().rev() {
-        if gradient.reduced_over.is_empty() {
-            continue;
-        }
-        let ty = lower.program.ty(Value::Global(gradient.gradient));
-        let takes = |bucket: &&mut Bucket| {
-            bucket.bytes < BUCKET
-                && bucket.axes == gradient.reduced_over
-                && lower.program.ty(bucket.gradients[0]).dtype == ty.dtype
-        };
         let own = Value::Global(gradient.gradient);
-        match buckets.iter_mut().rev().find(takes) {
-            Some(bucket) => {
-                bucket.gradients.push(own);
-                bucket.bytes += ty.bytes();
-            }
-            None => buckets.push(Bucket { axes: &gradient.reduced_over, gradients: vec![own], bytes: ty.bytes() }),
+        match groups.iter_mut().find(|(axes, _)| *axes == gradient.reduced_over) {
+            Some((_, group)) => group.push(own),
+            None => groups.push((&gradient.reduced_over, vec![own])),
         }
     }
-    body.extend(buckets.iter().flat_map(Bucket::instructions));
+    for (axes, group) in groups {
+        for axis in axes {
+            let op = Op::Collective { axis: *axis, kind: Collective::AllReduce };
+            body.extend(group.iter().map(|own| plain(op.clone(), vec![Arg::Value(*own)], vec![Some(*own)])));
+        }
+    }
+    let body = buckets::joined(&lower.program, body);
     Function { name: "reduction".to_owned(), kind: FunctionKind::Reduction, body }
 }
 
-/// This rank's piece of a gradient that was added up whole.
-fn scatter_once(lower: &mut Lower, at: usize, body: &mut Vec<Instr>) {
-    let Gradient { sum, gradient, scattered, .. } = lower.gradients[at];
-    let Some(scattered) = scattered.filter(|_| sum != gradient) else { return };
-    let (sum, gradient) = (Value::Global(sum), Value::Global(gradient));
-    let ty = lower.program.ty(gradient).clone();
-    let piece = lower.local(ty, None);
-    body.push(scatter(&mut lower.gradients[at], scattered, sum, Value::Local(piece)));
-    body.push(plain(Op::Release, vec![Arg::Value(sum)], Vec::new()));
-    let store = plain(Op::Store, vec![Arg::Value(Value::Local(piece))], vec![Some(gradient)]);
-    body.push(Instr { free: vec![piece], ..store });
-}
-
-/// Gradients that travel together.
-struct Bucket<'g> {
-    axes: &'g [u32],
-    gradients: Vec<Value>,
-    bytes: u64,
-}
-
-impl Bucket<'_> {
-    fn instructions(&self) -> impl Iterator<Item = Instr> + '_ {
-        self.axes.iter().map(|axis| {
-            let op = Op::Collective { axis: *axis, kind: Collective::AllReduce };
-            let args = self.gradients.iter().map(|gradient| Arg::Value(*gradient)).collect();
-            plain(op, args, self.gradients.iter().map(|gradient| Some(*gradient)).collect())
-        })
+/// This rank's pieces of the gradients that were added up whole.
+fn scatter_once(lower: &mut Lower, body: &mut Vec<Instr>) {
+    let (mut wholes, mut cut) = (Vec::new(), Vec::new());
+    for at in (0..lower.gradients.len()).rev() {
+        let Gradient { sum, gradient, scattered, .. } = lower.gradients[at];
+        let Some(scattered) = scattered.filter(|_| sum != gradient) else { continue };
+        let (sum, gradient) = (Value::Global(sum), Value::Global(gradient));
+        wholes.push(Arg::Value(sum));
+        let instr = scatter(&mut lower.gradients[at], scattered, sum, gradient);
+        if matches!(instr.op, Op::Collective { .. }) {
+            body.push(instr);
+            continue;
+        }
+        // A view would keep the whole.
+        let view = lower.local(lower.program.ty(gradient).clone(), Some(sum));
+        cut.push(Instr { outs: vec![Some(Value::Local(view))], ..instr });
+        let store = plain(Op::Store, vec![Arg::Value(Value::Local(view))], vec![Some(gradient)]);
+        cut.push(Instr { free: vec![view], ..store });
+    }
+    body.extend(cut);
+    if !wholes.is_empty() {
+        body.push(plain(Op::Release, wholes, Vec::new()));
     }
 }

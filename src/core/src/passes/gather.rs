@@ -1,83 +1,117 @@
 //! Parameters that rest in pieces and are whole where they are used (ZeRO 3), as nodes.
 //!
-//! In forward an all-gather stands before the first use of a parameter in every module call, in backward another one before
-//! the first use there: in between, and behind the last use, no rank has the whole. The gather is the identity on global
+//! In forward all-gathers stand before the first node that needs one in every call of a unit, in backward again before the first
+//! node that needs one there: in between, and behind the last use, no rank has the whole. What one call needs is gathered
+//! together. The gather is the identity on global
 //! values, so the gradient that comes back through it is of the whole parameter; that it is then held as the parameter is, in
 //! pieces, is one of the end conditions of [`super::mesh`].
 
 use super::autodiff::Joint;
 use super::prune::Copy;
-use crate::compile::Effects;
+use crate::compile::{Effects, Shard};
 use crate::layout::Sync;
-use slapo_model::{Def, Graph, Node, NodeId, Op, ParameterId, ScopeId, ValueId};
+use slapo_model::{Def, Graph, Model, ModuleId, Node, NodeId, Op, Origin, ParameterId, ScopeId, ValueId};
 use std::collections::BTreeMap;
 
 /// The gathers of a schedule, which have the numbers behind its own syncs: the parameter, the axis, and what is done on it.
 pub fn gathers(effects: &Effects) -> Vec<(ParameterId, usize, Sync)> {
-    let gathered = effects.shards.iter().filter(|shard| shard.gathered);
+    let gathered = effects.shards.iter().filter(|shard| shard.gathered.is_some());
     gathered.map(|s| (s.parameter, s.axis, Sync::AllGather { dim: Some(s.dim) })).collect()
 }
 
 /// Puts the gathers into a forward graph.
-pub fn insert(graph: Graph, effects: &Effects) -> Graph {
-    let mut numbers: BTreeMap<ParameterId, Vec<u32>> = BTreeMap::new();
-    for (i, (parameter, ..)) in gathers(effects).into_iter().enumerate() {
-        numbers.entry(parameter).or_default().push((effects.syncs.len() + i) as u32);
+pub fn insert(model: &Model, graph: Graph, effects: &Effects) -> Graph {
+    let mut gathered: BTreeMap<ParameterId, Vec<(u32, &Shard)>> = BTreeMap::new();
+    for (i, shard) in effects.shards.iter().filter(|shard| shard.gathered.is_some()).enumerate() {
+        gathered.entry(shard.parameter).or_default().push(((effects.syncs.len() + i) as u32, shard));
     }
-    if numbers.is_empty() {
+    if gathered.is_empty() {
         return graph;
+    }
+    let of = |v: ValueId| match graph.value(v).def {
+        Def::Parameter(parameter) => gathered.get(&parameter),
+        _ => None,
+    };
+    let unit = |node: &Node, shards: &[(u32, &Shard)]| unit(model, node.origin.scope, shards);
+    // What every call reads, in order.
+    let mut reads: BTreeMap<ScopeId, Vec<ValueId>> = BTreeMap::new();
+    for node in &graph.nodes {
+        for v in node.reads() {
+            let Some(shards) = of(v) else { continue };
+            let own = reads.entry(unit(node, shards)).or_default();
+            if !own.contains(&v) {
+                own.push(v);
+            }
+        }
     }
     let mut copy = Copy::new(&graph);
     let mut whole: BTreeMap<(ScopeId, ValueId), ValueId> = BTreeMap::new();
     for node in &graph.nodes {
         let mut inputs = BTreeMap::new();
         for v in node.reads() {
-            let read = match graph.value(v).def {
-                Def::Parameter(parameter) => match numbers.get(&parameter) {
-                    Some(numbers) => *whole.entry((node.origin.scope, v)).or_insert_with(|| {
-                        copy.b.origin = node.origin;
-                        numbers.iter().fold(copy.map[&v], |part, number| copy.b.sync(part, *number))
-                    }),
-                    None => copy.map[&v],
-                },
-                _ => copy.map[&v],
+            let Some(shards) = of(v) else {
+                inputs.insert(v, copy.map[&v]);
+                continue;
             };
-            inputs.insert(v, read);
+            let call = unit(node, shards);
+            for v in reads.remove(&call).unwrap_or_default() {
+                copy.b.origin = Origin { scope: call, group: None, ..node.origin };
+                let part = copy.map[&v];
+                let last = of(v).into_iter().flatten().fold(part, |part, (number, _)| copy.b.sync(part, *number));
+                whole.insert((call, v), last);
+            }
+            inputs.insert(v, whole[&(call, v)]);
         }
         copy.named(node, &inputs);
     }
     copy.finish()
 }
 
+/// The call for which a node's parameter is gathered: that of the unit around the node, or the node's own.
+fn unit(model: &Model, scope: ScopeId, shards: &[(u32, &Shard)]) -> ScopeId {
+    let around = |id: &ScopeId| model.scopes[id.0 as usize].parent;
+    let is_unit = |id: &ScopeId| {
+        let module = model.scopes[id.0 as usize].module;
+        module != ModuleId(0) && shards.iter().any(|(_, shard)| shard.gathered == Some(module))
+    };
+    std::iter::successors(Some(scope), around).find(is_unit).unwrap_or(scope)
+}
+
 /// Gathers again in backward what backward reads of forward's gathers, and has gradients in pieces as soon as they are whole.
 pub fn again(joint: Joint, effects: &Effects) -> Joint {
-    if !effects.shards.iter().any(|shard| shard.gathered) {
+    if !effects.shards.iter().any(|shard| shard.gathered.is_some()) {
         return joint;
     }
     let graph = &joint.graph;
+    let mut calls: BTreeMap<ScopeId, Vec<ValueId>> = BTreeMap::new();
+    for v in graph.nodes[joint.forward..].iter().flat_map(Node::reads) {
+        if let Some(last) = chain(&joint, v).first() {
+            let own = calls.entry(last.origin.scope).or_default();
+            if !own.contains(&v) {
+                own.push(v);
+            }
+        }
+    }
     let mut copy = Copy::new(graph);
     let mut whole: BTreeMap<ValueId, ValueId> = BTreeMap::new();
     let ends = ends(&joint);
     let is_end = |i: usize| ends.values().any(|end| *end == i);
     for (i, node) in graph.nodes.iter().enumerate().filter(|(i, _)| !is_end(*i)) {
-        let mut inputs = BTreeMap::new();
-        for v in node.reads() {
-            let gathers = if i >= joint.forward { chain(&joint, v) } else { Vec::new() };
-            let read = match gathers.last() {
-                None => copy.map[&v],
-                Some(first) => *whole.entry(v).or_insert_with(|| {
-                    let part = first.reads().next().map_or(v, |part| part);
-                    gathers.iter().rev().fold(copy.map[&part], |part, gather| {
-                        copy.b.origin = node.origin;
-                        match gather.op {
-                            Op::Sync { sync } => copy.b.sync(part, sync),
-                            _ => part,
-                        }
-                    })
-                }),
-            };
-            inputs.insert(v, read);
+        let gathers = node.reads().filter_map(|v| chain(&joint, v).first().map(|gather| gather.origin.scope));
+        for call in gathers.filter(|_| i >= joint.forward).collect::<Vec<_>>() {
+            for v in calls.remove(&call).unwrap_or_default() {
+                let gathers = chain(&joint, v);
+                copy.b.origin = Origin { step: node.origin.step, ..gathers[0].origin };
+                let part = gathers.last().and_then(|first| first.tensor("self")).unwrap_or(v);
+                let last = gathers.iter().rev().fold(copy.map[&part], |part, gather| match gather.op {
+                    Op::Sync { sync } => copy.b.sync(part, sync),
+                    _ => part,
+                });
+                whole.insert(v, last);
+            }
         }
+        let again = |v: ValueId| whole.get(&v).filter(|_| i >= joint.forward).copied();
+        let inputs = node.reads().map(|v| (v, again(v).unwrap_or_else(|| copy.map[&v]))).collect();
         copy.named(node, &inputs);
         for mut made in node.outs.iter().copied().flatten() {
             while let Some(end) = ends.get(&made).map(|end| &graph.nodes[*end]) {

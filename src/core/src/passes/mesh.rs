@@ -340,7 +340,7 @@ impl Mesh<'_> {
 
     /// Types one axis and adds the reductions of `data_parallel`; all faults of the axis.
     fn axis(&mut self, axis: usize) -> Vec<LayoutFault> {
-        let gathers = self.effects.shards.iter().any(|shard| shard.gathered && shard.axis == axis);
+        let gathers = self.effects.shards.iter().any(|shard| shard.gathered.is_some() && shard.axis == axis);
         if (gathers || self.data_parallel(axis).is_some())
             && let Ok(typing) = self.typed(axis)
         {
@@ -362,7 +362,7 @@ impl Mesh<'_> {
                 continue;
             }
             let gathered = match end {
-                End::Gradient(parameter) => self.shard(parameter, axis).filter(|shard| shard.gathered),
+                End::Gradient(parameter) => self.shard(parameter, axis).filter(|shard| shard.gathered.is_some()),
                 End::Loss => None,
             };
             let sync = match (typing.of(self.joint.graph.outputs[at]), gathered) {

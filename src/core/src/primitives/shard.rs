@@ -297,7 +297,7 @@ fn apply(state: &mut State, step: &Step) {
             }
         }
         let uneven = is_uneven(step);
-        shards.push(Shard { parameter: id, dim, groups, sections, uneven, axis, gathered: false, step: step.id });
+        shards.push(Shard { parameter: id, dim, groups, sections, uneven, axis, gathered: None, step: step.id });
     }
     state.touched.insert(id);
 }

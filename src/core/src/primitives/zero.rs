@@ -3,7 +3,7 @@
 use super::{Class, Parameter, Primitive, Problem, Receiver, Refusal, State};
 use crate::compile::Zero;
 use crate::schedule::{Argument, Kind, Step, Want};
-use slapo_model::ParameterId;
+use slapo_model::{ModuleId, ParameterId};
 use slapo_syntax::Code;
 
 pub static ZERO: Primitive = Primitive {
@@ -29,8 +29,9 @@ pub static ZERO: Primitive = Primitive {
 Each rank of an axis updates a piece of every trained parameter below a module, keeps the optimizer state of that piece only,
 and gathers the others' updated pieces (ZeRO, arXiv 1910.02054). The pieces are along dimension 0. A gradient that the ranks
 would all-reduce is reduce-scattered instead: in stage 1 once a step, in stage 2 at the end of every micro-batch's backward, so
-that no rank ever adds up whole gradients. In stage 3 parameters rest in pieces: they are gathered before their use in forward and
-again in backward, and are in pieces as soon as the last operator of the module has read them. What is smaller than the axis, and what is split over it already, stays as it is.
+that no rank ever adds up whole gradients. In stage 3 parameters rest in pieces: they are gathered for every
+call of the module, in one bucket, and again for its backward, and the whole is gone when the last operator has read it. Asked of
+the whole model, that is done module by module. What is smaller than the axis, and what is split over it already, stays as it is.
 
 ```slapo
 input { batch = 8, seq = 64 }
@@ -101,7 +102,8 @@ fn apply(state: &mut State, step: &Step) {
         for parameter in held(state, step, axis) {
             let stage = stage(step).unwrap_or(1);
             state.touched.insert(parameter);
-            state.effects.zero.push(Zero { parameter, stage, axis, step: step.id });
+            let module = step.target.place.module().unwrap_or(ModuleId(0));
+            state.effects.zero.push(Zero { parameter, stage, module, axis, step: step.id });
         }
     }
 }
