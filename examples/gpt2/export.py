@@ -173,6 +173,7 @@ def parse_arguments() -> argparse.Namespace:
         parser.add_argument(option(name), type=int, metavar="N")
     parser.add_argument("--tied", action="store_true", help="one table for embedding and head (gpt2, bert, opt: always)")
     parser.add_argument("--dropout", type=float, metavar="P", help="every dropout rate (default: the family's own)")
+    parser.add_argument("--attention", choices=["sdpa", "eager"], default="sdpa", help="one operator, or one by one")
     parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16", "float64"], default="float32")
     parser.add_argument("--seed", type=int, default=0, metavar="N")
     parser.add_argument("--batch", type=int, metavar="N", help="batch of the sample inputs (default: the first free size)")
@@ -202,6 +203,7 @@ def build_model(family: Family, options: argparse.Namespace) -> torch.nn.Module:
     config_class = getattr(transformers, family.config)
     model_class = getattr(transformers, family.model)
     dropouts = {} if options.dropout is None else dict.fromkeys(family.dropouts, options.dropout)
+    dropouts["attn_implementation"] = options.attention
     dtype = getattr(torch, options.dtype)
     if options.folder:
         check_folder(options.folder, config_class.model_type)

@@ -7,6 +7,7 @@
 mod find;
 pub mod operators;
 pub mod sample;
+mod through;
 
 pub use find::{Miss, Why, find, innermost};
 use operators::{Given, Operator};

@@ -4,6 +4,7 @@ mod cases;
 mod expansion;
 mod faults;
 mod fixes;
+mod fusion;
 mod heads;
 mod layouts;
 mod meshes;
