@@ -308,6 +308,16 @@ impl Slot {
 }
 
 impl Operator {
+    /// Whether it computes one element of one element; attributes apart, it has one operand.
+    pub fn is_elementwise(&self) -> bool {
+        self.name == "gelu" || super::sample::function(self.name).is_some()
+    }
+
+    /// Whether one node of it may stand in for a match: it draws no random numbers, and its shape is known.
+    pub fn replaces(&self) -> bool {
+        !matches!(self.name, "cat" | "conv1d" | "conv2d" | "dropout" | "embedding" | "slice")
+    }
+
     /// How many of the first slots may be given as one list.
     pub fn listed(&self) -> usize {
         self.forms[0].args.iter().filter(|name| name.contains('.')).count()
