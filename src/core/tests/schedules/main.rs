@@ -15,4 +15,5 @@ mod patterns;
 mod robust;
 mod steps;
 mod support;
+mod types;
 mod ui;

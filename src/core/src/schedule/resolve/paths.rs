@@ -235,9 +235,18 @@ impl Unit<'_, '_> {
         }
         let kind = match self.names.types.get(name) {
             _ if is_quoted => Kind::Class(name.to_string()),
-            Some((structure, declared)) => {
+            Some((want, declared)) => {
                 self.resolver.read.insert(*declared);
-                Kind::Structure(structure.clone())
+                let is_part = matches!(want.kind, Kind::Module | Kind::Class(_) | Kind::Structure(_) | Kind::Tensor);
+                if want.kind == Kind::Unknown {
+                    return Expr::error(span);
+                }
+                if want.list || !is_part {
+                    let message = format!("`{name}` is {want}: nothing of the model is one");
+                    self.error(Diagnostic::error(Code::WrongType, message).primary(span, "no class"));
+                    return Expr::error(span);
+                }
+                want.kind.clone()
             }
             None if name == "Module" => Kind::Module,
             None if name == "param" => Kind::Tensor,
