@@ -292,7 +292,8 @@ fn decomposed_layers_keep_their_points() {
     assert_eq!((run.rendered().as_str(), count(&run, "mm")), ("", 1));
     // A bias on its own would be added to a partial sum once per rank.
     let run = split("b.{c_fc, c_proj}.decompose()\ncolumn(b.c_fc, over: tp)\nrow(b.c_proj, over: tp)");
-    let said = ["it adds a partial sum to a value that is not partial", "do not decompose `transformer.h.0.mlp.c_proj`"];
+    let said =
+        ["it adds a partial sum to a value that is not partial", "do not decompose `transformer.h.0.mlp.c_proj`"];
     refused(&run, "S0602", &said);
     assert!(!run.rendered().contains("output().sync"), "{}", run.rendered());
     // A sync that is missing behind a whole layer is still said.
