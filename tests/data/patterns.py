@@ -110,7 +110,12 @@ class Views(nn.Module):
 
 
 class Diamond(nn.Module):
-    """Two ways from one value to one sum, with unrelated operators between; and one factor that is used twice."""
+    """Two ways from one value to one sum, with unrelated operators between; one factor that is used twice, and another
+    one that is rounded."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("scale", torch.linspace(-0.5, 0.5, WIDTH, dtype=torch.float64))
 
     def forward(self, x: Tensor) -> Tensor:
         shared = torch.sigmoid(x)
@@ -118,7 +123,7 @@ class Diamond(nn.Module):
         left = torch.tanh(shared)
         other = other * 3.0
         right = torch.exp(shared * 0.25)
-        return left * right + other * 0.25
+        return left * right + other * 0.25 + self.scale.exp().to(x.dtype) * x
 
 
 class Convolution(nn.Module):

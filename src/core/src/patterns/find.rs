@@ -284,6 +284,10 @@ impl<'g> Search<'g> {
         let region = self.region;
         let open = region.nodes.iter().filter(|at| !partial.nodes.contains(at));
         let open: Vec<NodeId> = open.filter(|at| self.is_operator(place.variant, term, **at)).copied().collect();
+        if let ([], Term::Apply(operator, _)) = (open.as_slice(), &place.variant.terms[term]) {
+            let why = Why::Operator { wanted: format!("another {}", operator.name), found: "none".to_string() };
+            return self.missed(place, &partial, why);
+        }
         open.into_iter().find_map(|at| {
             let value = (*self.graph.node(at).outs.first()?)?;
             let results = [partial.results.as_slice(), &[value]].concat();

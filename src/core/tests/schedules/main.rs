@@ -1,6 +1,7 @@
 //! From a schedule's text to steps, and what the user is told on the way.
 
 mod cases;
+mod dataflow;
 mod expansion;
 mod faults;
 mod fixes;

@@ -178,13 +178,12 @@ impl Unit<'_, '_> {
             return Expr::error(span);
         }
         if let Some(wrong) = args.iter().find(|arg| !takes(query, &arg.ty)) {
-            self.error(
-                Diagnostic::error(
-                    Code::WrongType,
-                    format!("`{}` takes {}, not {}", query.name(), taken(query), wrong.ty),
-                )
-                .primary(wrong.span, wrong.ty.to_string()),
-            );
+            let message = format!("`{}` takes {}, not {}", query.name(), taken(query), wrong.ty);
+            let diagnostic = Diagnostic::error(Code::WrongType, message).primary(wrong.span, wrong.ty.to_string());
+            self.error(match query {
+                Query::Find => diagnostic.help("declare one, `pattern gelu(x) = …`, or take one of `std.fusion`"),
+                _ => diagnostic,
+            });
             return Expr::error(span);
         }
         let ty = result(query, &receiver.ty);
@@ -199,7 +198,16 @@ impl Unit<'_, '_> {
         let diagnostic = Diagnostic::error(code, format!("`{word}` is asked of {wanted}, not of {}", receiver.ty))
             .primary(receiver.span, receiver.ty.to_string())
             .secondary(name.span(), format!("wants {wanted}"));
+        let help = match (&receiver.ty, word) {
+            (Ty::Match | Ty::Matches, "input" | "output") => {
+                Some("points lie on borders of modules: ask the module around the match for them")
+            }
+            (Ty::Pattern, _) => Some("a pattern is looked for in a module: `m.find(…)` gives its matches"),
+            _ => None,
+        };
+        let diagnostic = help.into_iter().fold(diagnostic, Diagnostic::help);
         self.error(match wanted {
+            _ if help.is_some() => diagnostic,
             "a match" => diagnostic.help("`module.find(pattern)` gives matches"),
             "a point" => diagnostic
                 .help("points are `.input()` and `.output()` of a module, and `.grad()` of these and of parameters"),
