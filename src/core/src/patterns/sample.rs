@@ -78,7 +78,7 @@ fn small<'g>(bound: &[Given], shape: impl Fn(&Given) -> Option<&'g [Size]>) -> O
                     small.push(1 + sizes.iter().position(|known| *known == size).unwrap_or(sizes.len()));
                     sizes.extend((!sizes.contains(&size)).then_some(size));
                 }
-                let count: usize = small.iter().product();
+                let count = tensors::count(&small)?;
                 Some(Tensor { shape: small, data: (0..count).map(|i| noise(at, i)).collect() })
             }
             _ => None,

@@ -286,7 +286,7 @@ fn broadcast(a: &[usize], b: &[usize]) -> Option<Vec<usize>> {
 }
 
 /// How many elements a tensor of that shape has, if they are few.
-fn count(shape: &[usize]) -> Option<usize> {
+pub fn count(shape: &[usize]) -> Option<usize> {
     let count = shape.iter().try_fold(1_usize, |count, size| count.checked_mul(*size))?;
     (count <= MOST_ELEMENTS).then_some(count)
 }
