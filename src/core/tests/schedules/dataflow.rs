@@ -227,4 +227,10 @@ fn patterns_call_patterns() {
         assert_eq!(run.codes(), [code], "{items}: {}", run.rendered());
         assert!(run.rendered().contains(said), "{items}: {}", run.rendered());
     }
+    // Patterns of patterns grow, and end.
+    let mut items = "pattern p0(x) = x + tanh(x)".to_string();
+    (1..12).for_each(|at| items += &format!("\npattern p{at}(x) = p{0}(p{0}(x))", at - 1));
+    let run = on(MODEL, &items, "m.checkpoint()");
+    assert_eq!(run.codes(), ["S0320"], "{}", run.rendered());
+    assert!(run.rendered().contains("at most 200 terms"), "{}", run.rendered());
 }

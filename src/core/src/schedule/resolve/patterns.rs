@@ -140,7 +140,7 @@ impl Build<'_, '_, '_> {
     fn part(&mut self, expr: ast::Expr<'_>) -> Made<Part> {
         let span = expr.span();
         if self.variant.terms.len() > MOST_TERMS {
-            return Err(wrong(span, &format!("a pattern has at most {MOST_TERMS} terms"), "one too many"));
+            return Err(too_many(span));
         }
         match expr {
             ast::Expr::Paren(paren) => match paren.inner() {
@@ -352,6 +352,9 @@ impl Build<'_, '_, '_> {
             let message = format!("`{}` has several results: it is no operand", pattern.name);
             return Err(wrong(span, &message, "several values"));
         };
+        if self.variant.terms.len() + pattern.variants[absent].terms.len() > MOST_TERMS {
+            return Err(too_many(span));
+        }
         let mut written: Vec<TermId> = Vec::new();
         for term in &pattern.variants[absent].terms {
             let id = match term {
@@ -514,6 +517,10 @@ fn position(callee: &str, names: &[&str], label: &str, span: Span) -> Made<usize
         let message = format!("`{callee}` takes no `{label}`");
         Box::new(Diagnostic::error(Code::UnknownArgument, message).primary(span, "unknown argument").help(help))
     })
+}
+
+fn too_many(span: Span) -> Box<Diagnostic> {
+    wrong(span, &format!("a pattern has at most {MOST_TERMS} terms"), "one too many")
 }
 
 fn wrong(span: Span, message: &str, here: &str) -> Box<Diagnostic> {
