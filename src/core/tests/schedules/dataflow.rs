@@ -86,6 +86,24 @@ fn subgraph_horizontal() {
     missed(MODEL, "m.gated", qkv, "goes on with another linear, the model with none");
 }
 
+/// Modules are chosen by class, by a type or by name, and searched.
+#[test]
+fn subgraph_in_modules_of_a_class() {
+    let items = "pattern qkv(x, q, k, v, a, b, c) = [linear(x, q, a), linear(x, k, b), linear(x, v, c)]\n\
+                 type Heads = { query: Linear, key: Linear, value: Linear }";
+    let paths = |model: &str, of: &str| {
+        let run = on(model, items, &format!("{of}.find(qkv).checkpoint()"));
+        assert_eq!(run.rendered(), "", "{of}");
+        run.checked.steps.iter().map(|step| step.target.path.clone()).collect::<Vec<_>>()
+    };
+    let layers = [0, 1].map(|layer| format!("bert.encoder.layer.{layer}.attention.self.find(qkv)"));
+    for of in ["m.**.only(BertSelfAttention)", "m.**.only(Heads)", "m.bert.encoder.layer.*.attention.self", "m.**.self"]
+    {
+        assert_eq!(paths("bert-tiny.pt2", of), layers, "{of}");
+    }
+    assert_eq!(paths(MODEL, "m.**.only(Heads).except(m.divided)"), ["attention.find(qkv)"]);
+}
+
 /// One value, two ways, one sum; what else is computed between is no part of it, wherever it stands.
 #[test]
 fn subgraph_diamond_among_unrelated_operators() {
