@@ -173,6 +173,7 @@ def parse_arguments() -> argparse.Namespace:
         parser.add_argument(option(name), type=int, metavar="N")
     parser.add_argument("--tied", action="store_true", help="one table for embedding and head (gpt2, bert, opt: always)")
     parser.add_argument("--dropout", type=float, metavar="P", help="every dropout rate (default: the family's own)")
+    parser.add_argument("--attention", choices=["sdpa", "eager"], default="sdpa", help="one operator, or one by one")
     parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16", "float64"], default="float32")
     parser.add_argument("--seed", type=int, default=0, metavar="N")
     parser.add_argument("--batch", type=int, metavar="N", help="batch of the sample inputs (default: the first free size)")
@@ -201,11 +202,12 @@ def build_model(family: Family, options: argparse.Namespace) -> torch.nn.Module:
     """The model in training mode, from a local folder or with random weights."""
     config_class = getattr(transformers, family.config)
     model_class = getattr(transformers, family.model)
-    dropouts = {} if options.dropout is None else dict.fromkeys(family.dropouts, options.dropout)
+    overrides = {} if options.dropout is None else dict.fromkeys(family.dropouts, options.dropout)
+    overrides["attn_implementation"] = options.attention
     dtype = getattr(torch, options.dtype)
     if options.folder:
         check_folder(options.folder, config_class.model_type)
-        config = config_class.from_pretrained(options.folder, local_files_only=True, **dropouts)
+        config = config_class.from_pretrained(options.folder, local_files_only=True, **overrides)
         if hasattr(config, "use_cache"):
             config.use_cache = False
         model, loading = model_class.from_pretrained(
@@ -215,7 +217,7 @@ def build_model(family: Family, options: argparse.Namespace) -> torch.nn.Module:
             sys.exit(f"error: {options.folder} has no weights for {', '.join(missing)}")
     else:
         ties = {"tie_word_embeddings": True} if options.tied else {}
-        config = config_class(**family.settings(chosen_size(family, options)), **dropouts, **ties)
+        config = config_class(**family.settings(chosen_size(family, options)), **overrides, **ties)
         model = model_class(config).to(dtype)
     return model.train()
 

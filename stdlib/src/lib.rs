@@ -4,8 +4,11 @@
 //! checking them is the compiler's.
 
 /// Name and text of every module, in alphabetical order.
-const MODULES: &[(&str, &str)] =
-    &[("memory", include_str!("../memory.slapo")), ("parallel", include_str!("../parallel.slapo"))];
+const MODULES: &[(&str, &str)] = &[
+    ("fusion", include_str!("../fusion.slapo")),
+    ("memory", include_str!("../memory.slapo")),
+    ("parallel", include_str!("../parallel.slapo")),
+];
 
 /// The text of a module.
 pub fn module(name: &str) -> Option<&'static str> {

@@ -57,7 +57,8 @@ fn oracle(name: &str) -> Oracle {
 fn train(oracle: &Oracle, statements: &str, options: &[&str]) -> Trained {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let schedule = folder.path().join("main.slapo");
-    std::fs::write(&schedule, format!("schedule main(m: Module) {{\n{statements}\n}}\n"))
+    let uses = if statements.contains("sdpa") { "use std.fusion.sdpa\n" } else { "" };
+    std::fs::write(&schedule, format!("{uses}schedule main(m: Module) {{\n{statements}\n}}\n"))
         .expect("writing the schedule");
     let (log, dump) = (folder.path().join("log.jsonl"), folder.path().join("gradients.safetensors"));
     let output = Command::new(env!("CARGO_BIN_EXE_slapoc"))
@@ -179,6 +180,13 @@ fn opt_agrees_with_pytorch() {
 #[test]
 fn llama_agrees_with_pytorch() {
     agrees("llama-tiny", "");
+}
+
+/// Attention operator by operator, and the operator that stands in for it.
+#[test]
+fn eager_attention_agrees_with_pytorch() {
+    agrees("gpt2-eager", "");
+    agrees("gpt2-eager", "m.find(sdpa).expect(2).replace(attention(scale: c))");
 }
 
 /// Operators without a derivative entry, a module called twice, a non-persistent buffer.

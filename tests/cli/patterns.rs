@@ -15,7 +15,7 @@ fn slapoc(command: &str, model: &str, items: &str, body: &str) -> Output {
     let path = folder.path().join("found.slapo");
     let model = root().join(model);
     let text = format!(
-        "use std.parallel.{{column, row}}\nmodel \"{}\"\ninput {{ batch = 4, seq = 7 }}\nmesh {{ dp = 1, tp = 2 }}\n{items}\n\
+        "use std.parallel.{{column, row}}\nuse std.fusion.{{rms_norm, rotary, sdpa, sdpa_divided}}\nmodel \"{}\"\ninput {{ batch = 4, seq = 7 }}\nmesh {{ dp = 1, tp = 2 }}\n{items}\n\
          schedule main(m: Module) {{\n{body}\n}}\n",
         model.display()
     );
@@ -73,6 +73,34 @@ fn a_replaced_match_has_the_same_gradients() {
     right("rounding", gpt2, &items, &format!("{replaced}\nm.find(act).checkpoint()\n{parallel}\nm.accumulate(2)"));
     let norm = "pattern norm(x, w, b, eps: float) = layer_norm(x, w, b, eps: eps)";
     right("rounding", gpt2, norm, "m.find(norm).replace(layer_norm)");
+}
+
+/// Attention that the model spells out, with its mask and without one; recomputed, and with its heads split.
+#[test]
+fn attention_in_place_of_its_operators_has_the_same_gradients() {
+    let (eager, patterns) = ("tests/data/gpt2-eager.pt2", "tests/data/patterns.pt2");
+    let replaced = "m.find(sdpa).expect(2).replace(attention(scale: c))";
+    right("rounding", eager, "", replaced);
+    let attention = "pattern fused(q, k, v, mask, s: float) = attention(q, k, v, mask, scale: s)";
+    let heads =
+        "for b in m.transformer.h {\ncolumn(b.attn.c_attn, over: tp, groups: 3)\nrow(b.attn.c_proj, over: tp)\n}";
+    right("rounding", eager, attention, &format!("{replaced}\nm.find(fused).expect(2).checkpoint()\n{heads}"));
+    let both = "m.find(sdpa).replace(attention(scale: c))\nm.find(sdpa_divided).replace(attention(scale: 1 / c))";
+    right("rounding", patterns, "", both);
+}
+
+/// Matches across casts, reshapes and transposes that cancel: what is recomputed is the model's own.
+#[test]
+fn what_patterns_look_through_changes_no_number() {
+    let items = "pattern bias_gelu(x, b) = gelu(x + b)\npattern turned(x, b) = tanh(gelu(x + b))";
+    let all = "m.find(rms_norm).checkpoint()\nm.find(turned).checkpoint()\nm.find(sdpa).checkpoint()";
+    right("equal", "tests/data/patterns.pt2", items, all);
+    right(
+        "equal",
+        "tests/data/llama-tiny.pt2",
+        "",
+        "m.find(rotary).expect(4).checkpoint()\nm.find(rms_norm).checkpoint()",
+    );
 }
 
 /// A product and the addition of its bias, alone and with the addition in a match, on both kinds of linear layer.

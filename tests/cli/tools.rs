@@ -42,6 +42,48 @@ fn unknown_topics_are_refused_with_what_there_is() {
 }
 
 #[test]
+fn inspect_finds_patterns() {
+    let find = |model: &str, pattern: &str, code: i32| run(&["inspect", model, "--find", pattern]).expect(code);
+    let gpt2 = "examples/gpt2/gpt2-tiny.pt2";
+    let text = find(gpt2, "gelu_tanh", 0).stdout;
+    assert!(
+        text.starts_with("3 matches of `gelu_tanh`\n\ntransformer.h.0.mlp.act.find(gelu_tanh): 8 nodes\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains("  x: f32[batch, seq, 256]  view_11\n") && text.contains("activations.py:66  return"),
+        "{text}"
+    );
+    for (pattern, found) in [
+        ("layer_norm(x, w, b)", "7 matches of `expression`"),
+        ("1 + tanh(y)", "3 matches of `expression`"),
+        ("pattern third(x) = x ^ 3", "3 matches of `third`"),
+        ("norm(x, w, b, eps: float) = layer_norm(x, w, b, eps: eps)", "eps: 0.00001"),
+    ] {
+        let text = find(gpt2, pattern, 0).stdout;
+        assert!(text.contains(found), "{pattern}: {text}");
+    }
+    let exact = find("tests/data/bert-tiny.pt2", "gelu(x, approximate: \"none\")", 0).stdout;
+    assert!(exact.starts_with("3 matches"), "{exact}");
+    let rotary =
+        run(&["inspect", "tests/data/llama-odd.pt2", "--find", "rotary", "--message-format", "json"]).expect(0);
+    let record: serde_json::Value = serde_json::from_str(rotary.stdout.lines().last().unwrap()).expect("JSON");
+    assert_eq!((&record["type"], &record["pattern"]), (&"matches".into(), &"rotary".into()));
+    assert_eq!(record["matches"].as_array().map(Vec::len), Some(2));
+    assert_eq!(record["matches"][0]["operands"][3]["number"], 2.0);
+    // What is wrong with the pattern, and how close the model comes.
+    for (pattern, said) in [
+        ("gelu_tan", "error[S0105]: `std.fusion` has no `gelu_tan`"),
+        ("x +", "error[S0001]: "),
+        ("tahn(x)", "error[S0102]: "),
+        ("gelu_erf", "3 of 5 operators agree"),
+    ] {
+        let none = find(gpt2, pattern, 1).stderr;
+        assert!(none.contains(said), "{pattern}: {none}");
+    }
+}
+
+#[test]
 fn inspect_shows_a_model() {
     let text = run(&["inspect", "examples/gpt2/gpt2-tiny.pt2"]).expect(0).stdout;
     assert!(text.contains("GPT2LMHeadModel") && text.contains("174,656"), "{text}");

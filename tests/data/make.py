@@ -24,7 +24,9 @@ BAD = DATA / "bad"
 EXPORT = ROOT / "examples" / "gpt2" / "export.py"
 sys.path.insert(0, str(EXPORT.parent))
 import export as exporter
+import patterns
 from operators import VOCAB, Operators
+from patterns import Patterns
 
 warnings.filterwarnings("ignore", message="No complete tensor found")  # `window` below is part of a storage on purpose
 
@@ -34,6 +36,8 @@ MODELS = {
     "--intermediate 44 --vocab 256 --positions 128 --dropout 0.1 --short-traces",
     DATA / "gpt2-odd.pt2": "--layers 2 --width 20 --heads 4 --vocab 37 --positions 19 --dropout 0.1",
     DATA / "gpt2-short.pt2": "--layers 1 --width 12 --heads 2 --vocab 11 --positions 16 --dropout 0.1",
+    DATA / "gpt2-eager.pt2": "--layers 2 --width 12 --heads 2 --vocab 11 --positions 16 --dropout 0 --attention eager "
+    "--short-traces",
     DATA / "bert-tiny.pt2": "--family bert --layers 2 --width 24 --heads 4 --vocab 41 --positions 19 --dropout 0.1",
     DATA / "opt-tiny.pt2": "--family opt --layers 2 --width 24 --heads 4 --vocab 41 --positions 19 --dropout 0.1",
     DATA / "llama-tiny.pt2": "--family llama --layers 2 --width 24 --heads 4 --kv-heads 2 --intermediate 36 --vocab 41 "
@@ -46,7 +50,8 @@ MODELS = {
 def main() -> None:
     for file, options in MODELS.items():
         subprocess.run([sys.executable, EXPORT, *options.split(), "-o", file], check=True)
-    for model, vocab in [(Misc, 23), (Counters, 17), (Grouped, 19), (Shared, 13), (Operators, VOCAB)]:
+    made = [(Misc, 23), (Counters, 17), (Grouped, 19), (Shared, 13), (Operators, VOCAB), (Patterns, patterns.VOCAB)]
+    for model, vocab in made:
         save(model, DATA / f"{model.__name__.lower()}.pt2", vocab)
     BAD.mkdir(exist_ok=True)
     make_inplace(BAD / "inplace.pt2")

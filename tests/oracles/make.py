@@ -86,6 +86,7 @@ CASES = [
     Case("gpt2-tiny", TINY, batch=6, seq=16, vocab=256, rows=60, labels="full", runs=(ADAMW, SGD, CLIPPED)),
     Case("gpt2-tiny-ragged", TINY, batch=6, seq=16, vocab=256, rows=60, labels="ragged", runs=(ADAMW, SGD, CLIPPED)),
     Case("gpt2-odd", "tests/data/gpt2-odd.pt2", batch=6, seq=7, vocab=37, rows=20, labels="ragged"),
+    Case("gpt2-eager", "tests/data/gpt2-eager.pt2", batch=6, seq=9, vocab=11, rows=60, labels="ragged"),
     Case("bert-tiny", "tests/data/bert-tiny.pt2", batch=6, seq=9, vocab=41, rows=60, labels="masked"),
     Case("opt-tiny", "tests/data/opt-tiny.pt2", batch=6, seq=11, vocab=41, rows=60, labels="ragged"),
     Case("llama-tiny", "tests/data/llama-tiny.pt2", batch=6, seq=13, vocab=41, rows=60, labels="ragged"),

@@ -107,14 +107,29 @@ pub struct OperatorCount {
     pub count: usize,
 }
 
+/// What there is to show of values.
+pub fn ports(model: &Model, ids: &[ValueId]) -> Vec<Port> {
+    Inspector::new(model).ports(ids)
+}
+
+impl Port {
+    /// `f32[batch, seq, 64]`
+    pub fn ty(&self) -> String {
+        let dims: Vec<String> = self
+            .shape
+            .iter()
+            .map(|dim| match dim {
+                Dim::Fixed(size) => size.to_string(),
+                Dim::Dynamic(size) => size.clone(),
+            })
+            .collect();
+        format!("{}[{}]", self.dtype, dims.join(", "))
+    }
+}
+
 /// Everything that there is to show of `model`.
 pub fn inspect(model: &Model) -> Inspect {
-    let inspector = Inspector {
-        model,
-        names: size_names(model),
-        used: model.used_values(),
-        regions: Regions::new(&model.graph, model),
-    };
+    let inspector = Inspector::new(model);
     let legal = legal_sizes(model);
     let buffer = |id: BufferId| model.buffers[id.0 as usize].name.clone();
     Inspect {
@@ -139,7 +154,12 @@ struct Inspector<'a> {
     regions: Regions<'a, Size>,
 }
 
-impl Inspector<'_> {
+impl<'a> Inspector<'a> {
+    fn new(model: &'a Model) -> Inspector<'a> {
+        let (names, used) = (size_names(model), model.used_values());
+        Inspector { model, names, used, regions: Regions::new(&model.graph, model) }
+    }
+
     fn module(&self, id: ModuleId) -> ModuleInfo {
         let module = self.model.module(id);
         let buffer = |(name, id): &(String, BufferId)| buffer_info(name, &self.model.buffers[id.0 as usize]);

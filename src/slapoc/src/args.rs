@@ -333,6 +333,9 @@ pub struct Inspect {
     /// Only the inputs and outputs of this module, as `input(n)` and `output(n)` count them
     #[arg(long, value_name = "PATH", conflicts_with = "json")]
     pub module: Option<String>,
+    /// Only where this occurs: a pattern of std.fusion by its name, or an expression such as 'gelu(x + b)'
+    #[arg(long, value_name = "PATTERN", conflicts_with_all = ["json", "module"])]
+    pub find: Option<String>,
 }
 
 #[derive(Debug, Group)]

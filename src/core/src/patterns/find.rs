@@ -1,15 +1,15 @@
 //! Finding a pattern in a graph: exact data flow, by backtracking over the orders of commutative operands.
 //!
 //! A match holds every operator of the pattern, joined as the pattern joins them; what is computed between them is used
-//! nowhere else, results apart. Nodes that give back their operand as it is, such as `alias`, `contiguous` and views and
-//! casts to what is there already, are looked through. Matches do not overlap: the first in the graph's order wins.
-//! Read [`find`], then [`Search::solve`].
+//! nowhere else, results apart. What [`super::through`] passes may stand between them. Matches do not overlap: the first
+//! in the graph's order wins. Read [`find`], then [`Search::solve`].
 
 use super::operators::{Given, Seen, SlotKind, see};
+use super::through::{self, Passed};
 use super::{Match, Pattern, Term, TermId, Variant};
 use slapo_model::regions::Region;
 use slapo_model::sym::Size;
-use slapo_model::{Def, Graph, Model, ModuleId, Node, NodeId, ScopeId, ValueId};
+use slapo_model::{Def, Graph, Model, ModuleId, NodeId, ScopeId, ValueId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -53,8 +53,11 @@ pub fn find(
 ) -> Result<Vec<Match>, Option<Miss>> {
     let mut search = Search::new(graph, model, region);
     let mut matches = Vec::new();
+    // Without an operand two choices may come to the same expression.
+    let is_new = |at: &usize| !pattern.variants[..*at].contains(&pattern.variants[*at]);
+    let distinct: Vec<usize> = (0..pattern.variants.len()).filter(is_new).collect();
     for at in &region.nodes {
-        let mut variants = pattern.variants.iter().enumerate();
+        let mut variants = distinct.iter().map(|i| (*i, &pattern.variants[*i]));
         let found = variants.find_map(|(i, variant)| Some((i, search.from(pattern, variant, *at)?)));
         if let Some((variant, found)) = found {
             search.taken.extend(&found.nodes);
@@ -104,6 +107,8 @@ struct Partial {
     /// By parameter.
     bound: Vec<Given>,
     nodes: BTreeSet<NodeId>,
+    /// Casts to a narrower type among them.
+    narrowed: Vec<NodeId>,
     results: Vec<ValueId>,
     /// Operators so far.
     agree: usize,
@@ -116,17 +121,24 @@ struct Place<'p> {
     at: NodeId,
 }
 
-type Goal = (TermId, Given);
+/// A term, and what stands there.
+#[derive(Clone)]
+struct Goal {
+    term: TermId,
+    given: Given,
+    /// Who reads it computes every row by itself: it may come through a reshape that keeps rows.
+    by_row: bool,
+}
 
 impl Place<'_> {
     /// Whether the term and what stands there are both numbers or both tensors.
-    fn may_be(&self, term: TermId, given: &Given) -> bool {
-        let is_number = match &self.variant.terms[term] {
+    fn may_be(&self, goal: &Goal) -> bool {
+        let is_number = match &self.variant.terms[goal.term] {
             Term::Param(at) => self.pattern.params[*at].is_number,
             Term::Given(_) => true,
             Term::Apply(..) => false,
         };
-        is_number == !matches!(given, Given::Value(_))
+        is_number == !matches!(goal.given, Given::Value(_))
     }
 }
 
@@ -155,11 +167,13 @@ impl<'g> Search<'g> {
             terms: vec![None; variant.terms.len()],
             bound: vec![Given::Absent; pattern.params.len()],
             nodes: BTreeSet::new(),
+            narrowed: Vec::new(),
             results: vec![value],
             agree: 0,
         };
         self.work = 0;
-        self.solve(&Place { pattern, variant, at }, vec![(root, Given::Value(value))], start)
+        let goal = Goal { term: root, given: Given::Value(value), by_row: false };
+        self.solve(&Place { pattern, variant, at }, vec![goal], start)
     }
 
     fn is_operator(&self, variant: &Variant, term: TermId, at: NodeId) -> bool {
@@ -169,19 +183,26 @@ impl<'g> Search<'g> {
 
     /// Meets `goals` from the last to the first, then looks for the results that are left.
     fn solve(&mut self, place: &Place, mut goals: Vec<Goal>, mut partial: Partial) -> Option<Partial> {
-        while let Some((term, given)) = goals.pop() {
+        while let Some(Goal { term, given, by_row }) = goals.pop() {
             self.work += 1;
             if self.work > MOST_WORK {
                 return None;
             }
-            let (given, passed) = self.through(given);
-            if matches!(place.variant.terms[term], Term::Apply(..)) {
-                partial.nodes.extend(passed);
+            let is_computed = matches!(place.variant.terms[term], Term::Apply(..));
+            let (given, passed) = self.through(given, is_computed, by_row);
+            if is_computed {
+                partial.nodes.extend(passed.nodes);
+                partial.narrowed.extend(passed.narrowed);
             }
             if let Some(known) = &partial.terms[term] {
-                if *known != given {
+                let same = if known.is(&given) { Some(given.clone()) } else { self.unwidened(known, &given) };
+                let Some(same) = same else {
                     return self.missed(place, &partial, self.differs(place, term, &given));
+                };
+                if let Term::Param(at) = &place.variant.terms[term] {
+                    partial.bound[*at] = same.clone();
                 }
+                partial.terms[term] = Some(same);
                 continue;
             }
             partial.terms[term] = Some(given.clone());
@@ -216,10 +237,10 @@ impl<'g> Search<'g> {
                         Ok(fitted) => fitted,
                         Err(why) => return self.missed(place, &partial, why),
                     };
-                    if let (true, [(first, a), (second, b)]) = (operator.commutes, fitted.as_slice()) {
-                        let straight = [(*second, b.clone()), (*first, a.clone())];
-                        let crossed = [(*second, a.clone()), (*first, b.clone())];
-                        let fits = |pairs: &[Goal]| pairs.iter().all(|(term, given)| place.may_be(*term, given));
+                    if let (true, [a, b]) = (operator.commutes, fitted.as_slice()) {
+                        let straight = [b.clone(), a.clone()];
+                        let crossed = [Goal { term: b.term, ..a.clone() }, Goal { term: a.term, ..b.clone() }];
+                        let fits = |goals: &[Goal]| goals.iter().all(|goal| place.may_be(goal));
                         match (fits(&straight), fits(&crossed)) {
                             (true, true) => {
                                 let goals = [goals.as_slice(), &straight].concat();
@@ -246,6 +267,11 @@ impl<'g> Search<'g> {
     /// The next result of a pattern with several, at any node; behind the last one, the match if nothing leaves it.
     fn next_result(&mut self, place: &Place, partial: Partial) -> Option<Partial> {
         let Some(term) = place.variant.results.get(partial.results.len()).copied() else {
+            let mut partial = partial;
+            if let Err(why) = self.close_detours(&mut partial) {
+                return self.missed(place, &partial, why);
+            }
+            self.leave_views_of_results(&mut partial);
             return match self.escape(&partial) {
                 None => Some(partial),
                 Some(why) => self.missed(place, &partial, why),
@@ -258,10 +284,15 @@ impl<'g> Search<'g> {
         let region = self.region;
         let open = region.nodes.iter().filter(|at| !partial.nodes.contains(at));
         let open: Vec<NodeId> = open.filter(|at| self.is_operator(place.variant, term, **at)).copied().collect();
+        if let ([], Term::Apply(operator, _)) = (open.as_slice(), &place.variant.terms[term]) {
+            let why = Why::Operator { wanted: format!("another {}", operator.name), found: "none".to_string() };
+            return self.missed(place, &partial, why);
+        }
         open.into_iter().find_map(|at| {
             let value = (*self.graph.node(at).outs.first()?)?;
             let results = [partial.results.as_slice(), &[value]].concat();
-            self.solve(place, vec![(term, Given::Value(value))], Partial { results, ..partial.clone() })
+            let goal = Goal { term, given: Given::Value(value), by_row: false };
+            self.solve(place, vec![goal], Partial { results, ..partial.clone() })
         })
     }
 
@@ -269,14 +300,22 @@ impl<'g> Search<'g> {
     fn operands(&self, variant: &Variant, args: &[Option<TermId>], seen: &Seen) -> Result<Vec<Goal>, Why> {
         let mut goals = Vec::with_capacity(args.len());
         let (mut wanted, mut found) = (Vec::new(), Vec::new());
-        for ((slot, arg), given) in seen.operator.slots.iter().zip(args).zip(&seen.given) {
+        for (at, ((slot, arg), given)) in seen.operator.slots.iter().zip(args).zip(&seen.given).enumerate() {
             match arg.map(|term| (term, &variant.terms[term])) {
                 Some((_, Term::Given(dims))) if slot.kind == SlotKind::Dims => {
                     wanted.extend(slot.fit(dims.clone(), seen.rank));
                     found.push(given.clone());
                 }
-                Some((term, _)) => goals.push((term, given.clone())),
-                None if slot.usual().is(given) => {}
+                Some((_, Term::Given(sizes))) if slot.kind == SlotKind::Sizes => {
+                    if slot.fit(sizes.clone(), seen.rank).as_ref() != Some(given) {
+                        let wanted = format!("`{}: {sizes}`", slot.name);
+                        return Err(Why::Given { wanted, found: self.shown(given) });
+                    }
+                }
+                Some((term, _)) => {
+                    goals.push(Goal { term, given: given.clone(), by_row: through::is_by_row(seen, at) })
+                }
+                None if slot.usual_of(seen.rank).is(given) => {}
                 // What the pattern leaves out must be what leaving it out means.
                 None => {
                     let wanted = format!("`{}: {}`", slot.name, slot.usual());
@@ -313,18 +352,87 @@ impl<'g> Search<'g> {
         }
     }
 
-    /// A value behind the nodes that give it back as it is, and these.
-    fn through(&self, given: Given) -> (Given, Vec<NodeId>) {
-        let mut passed = Vec::new();
+    /// A value behind the nodes that may stand in front of an operator, or of a parameter, of the pattern; and these.
+    fn through(&self, given: Given, is_computed: bool, by_row: bool) -> (Given, Passed) {
+        let mut passed = Passed::default();
         let Given::Value(mut value) = given else { return (given, passed) };
         while let Def::Node(id, 0) = self.graph.value(value).def
             && self.inside[id.0 as usize]
-            && let Some(from) = unchanged(self.graph, self.graph.node(id))
         {
-            passed.push(id);
+            let node = self.graph.node(id);
+            let (from, between) = match (through::unchanged(self.graph, node), through::cast(self.graph, node)) {
+                (Some((from, between)), _) => (from, between),
+                (None, Some(cast)) if is_computed => {
+                    passed.narrowed.extend((!cast.is_wider).then_some(id));
+                    (cast.from, None)
+                }
+                _ if is_computed && by_row => match through::reshaped(self.graph, node) {
+                    Some(from) => (from, None),
+                    None => break,
+                },
+                _ => break,
+            };
+            passed.nodes.push(id);
+            passed.nodes.extend(between);
             value = from;
         }
         (Given::Value(value), passed)
+    }
+
+    /// What both are, casts to a wider type apart.
+    fn unwidened(&self, a: &Given, b: &Given) -> Option<Given> {
+        let (Given::Value(a), Given::Value(b)) = (a, b) else { return None };
+        let strip = |value: ValueId| self.widened(value).map_or(value, |(_, from)| from);
+        (strip(*a) == strip(*b)).then(|| Given::Value(strip(*a)))
+    }
+
+    /// The cast to a wider type that computes a value, and of what.
+    fn widened(&self, value: ValueId) -> Option<(NodeId, ValueId)> {
+        let Def::Node(id, 0) = self.graph.value(value).def else { return None };
+        let cast = through::cast(self.graph, self.graph.node(id)).filter(|cast| cast.is_wider);
+        cast.filter(|_| self.inside[id.0 as usize]).map(|cast| (id, cast.from))
+    }
+
+    /// A cast to a narrower type goes back to where a wider one came from: what is computed between is the pattern's
+    /// expression with fewer digits lost. Parameters that are such casts stand for what was cast.
+    fn close_detours(&self, partial: &mut Partial) -> Result<(), Why> {
+        for id in partial.narrowed.clone() {
+            let Some(cast) = through::cast(self.graph, self.graph.node(id)) else { continue };
+            let is_way_there = |value: ValueId| {
+                let widened = self.widened(value)?;
+                let types = (self.graph.ty(widened.1).dtype, self.graph.ty(value).dtype);
+                (types == (cast.to, self.graph.ty(cast.from).dtype)).then_some(widened)
+            };
+            let outs = partial.nodes.iter().filter_map(|id| *self.graph.node(*id).outs.first()?);
+            let mut is_closed = outs.into_iter().any(|out| is_way_there(out).is_some());
+            for bound in &mut partial.bound {
+                let Given::Value(value) = bound else { continue };
+                let Some((way, from)) = is_way_there(*value) else { continue };
+                is_closed = true;
+                if self.readers[value.0 as usize].iter().all(|reader| partial.nodes.contains(reader)) {
+                    partial.nodes.insert(way);
+                }
+                *bound = Given::Value(from);
+            }
+            if !is_closed {
+                let (wanted, found) = ("a value".to_string(), format!("a cast to {}", cast.to.name()));
+                return Err(Why::Given { wanted, found });
+            }
+        }
+        Ok(())
+    }
+
+    /// Views of a result that are used elsewhere are no part of the match.
+    fn leave_views_of_results(&self, partial: &mut Partial) {
+        let Partial { nodes, results, .. } = partial;
+        let inner = nodes.clone();
+        nodes.retain(|id| {
+            let node = self.graph.node(*id);
+            let of = through::unchanged(self.graph, node).map(|(from, _)| from);
+            let is_view = of.or_else(|| through::reshaped(self.graph, node)).is_some_and(|of| results.contains(&of));
+            let mut readers = node.outs.iter().flatten().flat_map(|out| &self.readers[out.0 as usize]);
+            !is_view || readers.all(|reader| inner.contains(reader))
+        });
     }
 
     /// A value of the match that is used outside of it, results apart.
@@ -399,25 +507,4 @@ pub fn innermost(model: &Model, scopes: impl Iterator<Item = ScopeId>) -> ScopeI
     let common =
         scopes.map(around).reduce(|a, b| a.into_iter().zip(b).take_while(|(a, b)| a == b).map(|(a, _)| a).collect());
     common.and_then(|chain| chain.last().copied()).unwrap_or_default()
-}
-
-/// The operand of a node that gives it back as it is.
-fn unchanged(graph: &Graph<Size>, node: &Node<Size>) -> Option<ValueId> {
-    const NAMES: [&str; 13] = [
-        "_to_copy",
-        "_unsafe_view",
-        "alias",
-        "clone",
-        "contiguous",
-        "expand",
-        "flatten.using_ints",
-        "reshape",
-        "slice.Tensor",
-        "to.device",
-        "to.dtype",
-        "to.dtype_layout",
-        "view",
-    ];
-    let (from, to) = (node.tensor("self")?, (*node.outs.first()?)?);
-    (NAMES.contains(&node.name()) && graph.ty(from) == graph.ty(to)).then_some(from)
 }

@@ -7,6 +7,9 @@
 mod find;
 pub mod operators;
 pub mod sample;
+pub mod shapes;
+mod tensors;
+mod through;
 
 pub use find::{Miss, Why, find, innermost};
 use operators::{Given, Operator};

@@ -37,12 +37,14 @@ pub enum SlotKind {
     Text,
     /// One dimension or a list of them, counted from either end.
     Dims,
+    /// One size for every dimension, or a size for each.
+    Sizes,
 }
 
 /// How one ATen operator spells an [`Operator`].
 pub struct Form {
     pub aten: &'static str,
-    /// By slot, the argument's name in the schema; empty where the form does not have it.
+    /// By slot, the argument's name in the schema; `tensors.0` is the first of a list.
     args: &'static [&'static str],
     /// Arguments that must be as here where they are given.
     only: &'static [(&'static str, Fixed)],
@@ -123,6 +125,19 @@ const REDUCED: &[Slot] = &[
 ];
 const PLAIN: &[(&str, Fixed)] = &[("alpha", Fixed::Number(1.0))];
 const SAME_TYPE: &[(&str, Fixed)] = &[("dtype", Fixed::Absent)];
+const PAIR: &[Slot] = &[tensor("a"), tensor("b"), attribute("dim", SlotKind::Dims, Some(Fixed::Number(0.0)))];
+const CONVOLVED: &[Slot] = &[
+    tensor("x"),
+    tensor("w"),
+    optional("b"),
+    attribute("stride", SlotKind::Sizes, Some(Fixed::Number(1.0))),
+    attribute("padding", SlotKind::Sizes, Some(Fixed::Number(0.0))),
+    attribute("dilation", SlotKind::Sizes, Some(Fixed::Number(1.0))),
+    attribute("groups", SlotKind::Number, Some(Fixed::Number(1.0))),
+];
+const CONVOLUTION: &[&str] = &["input", "weight", "bias", "stride", "padding", "dilation", "groups"];
+/// Behind the last element, as PyTorch writes it.
+const END: f64 = i64::MAX as f64;
 const TRAINING: &[(&str, Fixed)] = &[("train", Fixed::Bool(true))];
 
 #[rustfmt::skip]
@@ -131,6 +146,14 @@ static ROWS: &[Operator] = &[
     either_way("add", &[only("add.Tensor", BOTH, PLAIN), only("add.Scalar", BOTH, PLAIN)]),
     row("addmm", &[operand("b"), tensor("x"), tensor("w")],
         &[only("addmm", &["self", "mat1", "mat2"], &[("alpha", Fixed::Number(1.0)), ("beta", Fixed::Number(1.0))])]),
+    row("attention",
+        &[tensor("q"), tensor("k"), tensor("v"), optional("mask"), attribute("p", SlotKind::Number, Some(Fixed::Number(0.0))),
+            attribute("causal", SlotKind::Bool, Some(Fixed::Bool(false))), attribute("scale", SlotKind::Number, Some(Fixed::Absent))],
+        &[only("scaled_dot_product_attention", &["query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale"],
+            &[("enable_gqa", Fixed::Bool(false))])]),
+    row("cat", PAIR, &[form("cat", &["tensors.0", "tensors.1", "dim"])]),
+    row("conv1d", CONVOLVED, &[form("conv1d", CONVOLUTION)]),
+    row("conv2d", CONVOLVED, &[form("conv2d", CONVOLUTION)]),
     row("cos", ONE, &[form("cos", SELF)]),
     row("div", TWO, &[form("div.Tensor", BOTH), form("div.Scalar", BOTH)]),
     row("dropout", &[tensor("x"), attribute("p", SlotKind::Number, None)],
@@ -157,6 +180,9 @@ static ROWS: &[Operator] = &[
     row("sigmoid", ONE, &[form("sigmoid", SELF)]),
     row("silu", ONE, &[form("silu", SELF)]),
     row("sin", ONE, &[form("sin", SELF)]),
+    row("slice", &[tensor("x"), attribute("dim", SlotKind::Dims, Some(Fixed::Number(0.0))),
+            attribute("start", SlotKind::Number, Some(Fixed::Number(0.0))), attribute("end", SlotKind::Number, Some(Fixed::Number(END)))],
+        &[only("slice.Tensor", &["self", "dim", "start", "end"], &[("step", Fixed::Number(1.0))])]),
     row("softmax", &[tensor("x"), attribute("dim", SlotKind::Dims, None)],
         &[only("softmax.int", &["self", "dim"], SAME_TYPE)]),
     row("sqrt", ONE, &[form("sqrt", SELF)]),
@@ -195,16 +221,30 @@ pub fn see(graph: &Graph<Size>, node: &Node<Size>) -> Option<Seen> {
     if matches!(node.arg("normalized_shape"), Some(Arg::Ints(shape)) if shape.len() != 1) {
         return None;
     }
-    let rank = node.tensor(form.args[0]).map_or(0, |x| graph.ty(x).shape.len());
+    let out = (*node.outs.first()?)?;
+    let rank = graph.ty(node.tensor(form.args[0]).unwrap_or(out)).shape.len();
     let mut given = Vec::with_capacity(operator.slots.len());
     for (slot, name) in operator.slots.iter().zip(form.args) {
-        let read = match node.arg(name) {
-            None | Some(Arg::None) => slot.usual(),
-            Some(arg) => slot.fit(read(arg)?, rank)?,
+        let found = match (node.arg(name), name.split_once('.')) {
+            (Some(arg), _) if !matches!(arg, Arg::None) => Some(read(arg)?),
+            (_, Some((list, at))) => Some(element(node, list, at, form)?),
+            _ => None,
         };
-        given.push(read);
+        given.push(match found {
+            Some(found) => slot.fit(found, rank)?,
+            None => slot.usual_of(rank),
+        });
     }
     Some(Seen { operator, given, rank, is_swap: form.is_swap })
+}
+
+/// One tensor of an argument that is a list, as long as the form has names for.
+fn element(node: &Node<Size>, list: &str, at: &str, form: &Form) -> Option<Given> {
+    let Some(Arg::Values(values)) = node.arg(list) else { return None };
+    let names = form.args.iter().filter(|name| name.split_once('.').is_some_and(|(known, _)| known == list));
+    let at: usize = at.parse().ok()?;
+    let value = values.get(at).copied().flatten()?;
+    (names.count() == values.len()).then_some(Given::Value(value))
 }
 
 fn read(arg: &Arg<Size>) -> Option<Given> {
@@ -238,6 +278,11 @@ impl Slot {
                 dims.sort_unstable();
                 Given::Dims(dims)
             }
+            (SlotKind::Sizes, Given::Number(size)) if size.fract() == 0.0 => Given::Dims(vec![size as i64]),
+            (SlotKind::Sizes, Given::Dims(sizes)) => match sizes.as_slice() {
+                [one, rest @ ..] if rest.iter().all(|size| size == one) => Given::Dims(vec![*one]),
+                _ => Given::Dims(sizes),
+            },
             (SlotKind::Operand, given @ (Given::Value(_) | Given::Number(_)))
             | (SlotKind::Tensor, given @ (Given::Value(_) | Given::Absent))
             | (SlotKind::Number, given @ Given::Number(_))
@@ -247,9 +292,14 @@ impl Slot {
         })
     }
 
-    /// What leaving it out means.
+    /// What leaving it out means, as a pattern would write it.
     pub fn usual(&self) -> Given {
         self.default.map_or(Given::Absent, Fixed::given)
+    }
+
+    /// The same, as [`Slot::fit`] gives it.
+    pub fn usual_of(&self, rank: usize) -> Given {
+        self.fit(self.usual(), rank).unwrap_or_else(|| self.usual())
     }
 
     pub fn is_tensor(&self) -> bool {
@@ -258,6 +308,21 @@ impl Slot {
 }
 
 impl Operator {
+    /// Whether it computes one element of one element; attributes apart, it has one operand.
+    pub fn is_elementwise(&self) -> bool {
+        self.name == "gelu" || super::sample::function(self.name).is_some()
+    }
+
+    /// Whether one node of it may stand in for a match: it draws no random numbers, and its shape is known.
+    pub fn replaces(&self) -> bool {
+        !matches!(self.name, "cat" | "conv1d" | "conv2d" | "dropout" | "embedding" | "slice")
+    }
+
+    /// How many of the first slots may be given as one list.
+    pub fn listed(&self) -> usize {
+        self.forms[0].args.iter().filter(|name| name.contains('.')).count()
+    }
+
     /// The ATen operator of a replacement, and the names of its arguments by slot.
     pub fn written(&self) -> (&'static str, &'static [&'static str]) {
         let form = &self.forms[0];

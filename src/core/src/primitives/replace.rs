@@ -2,16 +2,19 @@
 //!
 //! The contract: every tensor and every number that the pattern binds is taken by the replacement, under its own name;
 //! every operand of the replacement comes from the pattern; shapes fit and the result has the shape it had. Weights
-//! travel as the values that they are. Element-wise replacements are compared with the pattern at a few points.
+//! travel as the values that they are. Both are compared at a few points, or on small tensors of the shapes at hand: operands in
+//! the wrong order, another activation, a lost scale compute something else.
 
 use super::{Class, Parameter, Primitive, Problem, Receiver, Refusal, State};
 use crate::passes::rewrite::Rewrite;
 use crate::patterns::operators::{self, Given, Operator, Slot, SlotKind, see};
 use crate::patterns::sample::{self, Difference};
+use crate::patterns::shapes;
 use crate::patterns::{Match, Term, Variant};
 use crate::schedule::{Argument, Kind, Step, Want};
 use slapo_model::sym::Size;
-use slapo_model::{Arg, ValueId};
+use slapo_model::{Arg, Type, ValueId};
+use slapo_program::DType;
 use slapo_syntax::Code;
 
 pub static REPLACE: Primitive = Primitive {
@@ -26,15 +29,26 @@ pub static REPLACE: Primitive = Primitive {
     class: Class::Reassociating,
     docs: "\
 Computes by one operator what a pattern found. Operands and attributes of the operator are the parameters of the pattern that
-have their names; `x: hidden` takes another one. Whatever the pattern binds, the operator must take: a bias or a scale is
-never lost. Shapes must fit, and an element-wise operator must have the pattern's values. Parameters keep their paths and
-their layouts. A match is used once.
+have their names; `x: hidden` takes another one, `scale: 1 / c` computes with a number. Whatever the pattern binds, the operator
+must take: a bias, a mask or a scale is never lost. Shapes must fit, and the operator must have the pattern's values at a few
+points. Nothing that draws random numbers is replaced: attention must be without dropout. Parameters keep their paths and their
+layouts. A match is used once.
 
 ```slapo
 pattern gelu_tanh(x) = 0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ^ 3)))
 
 schedule main(m: GPT2LMHeadModel) {
     m.transformer.h.find(gelu_tanh).replace(gelu(approximate: \"tanh\"))
+}
+```
+
+Attention that a model spells out becomes the operator that needs no memory for its scores:
+
+```slapo
+use std.fusion.sdpa
+
+schedule main(m: GPT2LMHeadModel) {
+    try m.find(sdpa).replace(attention(scale: c))
 }
 ```",
     check,
@@ -71,13 +85,16 @@ fn planned(state: &State, step: &Step) -> Result<Rewrite, Refusal> {
     let result = plan.result()?;
     let (given, used) = plan.operands(args)?;
     plan.nothing_is_lost(&used)?;
+    if Plan::is_random(operator, &given) {
+        return Err(plan.random("draws them"));
+    }
     plan.shapes_fit(&given, result)?;
     plan.values_agree(&given, &used)?;
     let (aten, names) = operator.written();
     let mut written = Vec::new();
     for ((slot, name), given) in operator.slots.iter().zip(names).zip(&given) {
         if *given != slot.usual() {
-            written.push(((*name).to_string(), argument(slot, given)));
+            written.push(((*name).to_string(), argument(operator, slot, given)));
         }
     }
     if operator.name == "layer_norm" {
@@ -93,27 +110,40 @@ fn planned(state: &State, step: &Step) -> Result<Rewrite, Refusal> {
 }
 
 impl Plan<'_, '_> {
-    /// The one value that leaves the match, whose operators draw no random numbers.
+    /// The one value that leaves the match.
     fn result(&self) -> Result<ValueId, Refusal> {
-        let pattern = &self.found.pattern.name;
+        let (pattern, operator) = (&self.found.pattern.name, self.operator.name);
+        if !self.operator.replaces() && operator != "dropout" {
+            return Err(contract(format!("`{operator}` cannot stand in for a match"), "no replacement"));
+        }
         let graph = self.state.graph();
-        let operators = self.found.values.iter().filter_map(|value| see(graph, graph.definition(*value)?));
-        let is_random = |operator: &Operator| operator.name == "dropout";
-        if is_random(self.operator) || operators.into_iter().any(|seen| is_random(seen.operator)) {
-            let message = format!("`{}` draws random numbers, which a replacement would draw otherwise", self.path);
-            return Err(contract(message, "holds a dropout"));
+        let seen = self.found.values.iter().filter_map(|value| see(graph, graph.definition(*value)?));
+        if seen.into_iter().any(|seen| Plan::is_random(seen.operator, &seen.given)) {
+            return Err(self.random("holds a dropout"));
         }
         match self.found.results.as_slice() {
             [one] => Ok(*one),
             several => Err(contract(
-                format!("`{}` gives one value, `{pattern}` has {} results", self.operator.name, several.len()),
+                format!("`{operator}` gives one value, `{pattern}` has {} results", several.len()),
                 "one operator for several results",
             )),
         }
     }
 
-    /// What stands in each slot, with the pattern's parameter that it is.
-    fn operands(&self, args: &[(String, Argument)]) -> Result<(Vec<Given>, Vec<Option<usize>>), Refusal> {
+    /// Whether an operator with these attributes draws random numbers.
+    fn is_random(operator: &Operator, given: &[Given]) -> bool {
+        let p = operator.slots.iter().position(|slot| slot.name == "p");
+        p.is_some_and(|p| given[p] != Given::Number(0.0))
+    }
+
+    fn random(&self, here: &str) -> Refusal {
+        let message = format!("`{}` draws random numbers, which a replacement would draw otherwise", self.path);
+        let problem = Problem::new(Code::Contract, message, here);
+        Refusal::illegal(problem.help("export the model with dropout 0, or leave the match as it is"))
+    }
+
+    /// What stands in each slot, with the pattern's parameter that it is, or those that it is computed of.
+    fn operands(&self, args: &[(String, Argument)]) -> Result<(Vec<Given>, Vec<Vec<usize>>), Refusal> {
         let params = &self.found.pattern.params;
         let tensors = |slot: &&Slot| slot.is_tensor();
         // One tensor on either side needs no names.
@@ -126,9 +156,16 @@ impl Plan<'_, '_> {
             let named = |name: &str| params.iter().position(|param| param.name == name);
             let param = match args.iter().find(|(name, _)| name == slot.name).map(|(_, arg)| arg) {
                 Some(Argument::Word(name)) => Some(named(name).ok_or_else(|| self.no_param(name))?),
-                Some(literal) => {
-                    given.push(self.literal(slot, literal)?);
-                    used.push(None);
+                Some(Argument::Call(..)) if !matches!(slot.kind, SlotKind::Number | SlotKind::Operand) => {
+                    return Err(self.unfit(slot));
+                }
+                Some(other) => {
+                    let mut of = Vec::new();
+                    given.push(match other {
+                        Argument::Call(..) => Given::Number(self.number(other, &mut of)?),
+                        literal => self.literal(slot, literal)?,
+                    });
+                    used.push(of);
                     continue;
                 }
                 None => named(slot.name).or(only.filter(|_| slot.is_tensor())),
@@ -140,9 +177,40 @@ impl Plan<'_, '_> {
                 (None, None) => return Err(self.missing(slot)),
             };
             given.push(value);
-            used.push(param);
+            used.push(param.into_iter().collect());
         }
         Ok((given, used))
+    }
+
+    /// A number that is computed of the pattern's numbers, which are added to `of`.
+    fn number(&self, argument: &Argument, of: &mut Vec<usize>) -> Result<f64, Refusal> {
+        let (name, args) = match argument {
+            Argument::Call(name, args) => (name.as_str(), args),
+            Argument::Int(n) => return Ok(*n as f64),
+            Argument::Number(number) => return Ok(number.to_f64()),
+            Argument::Word(name) => {
+                let params = &self.found.pattern.params;
+                let at = params.iter().position(|param| param.name == *name).ok_or_else(|| self.no_param(name))?;
+                of.push(at);
+                let Given::Number(number) = self.found.bound[at] else {
+                    let message =
+                        format!("`{name}` is a tensor: a replacement computes with the pattern's numbers alone");
+                    return Err(contract(message, "no number"));
+                };
+                return Ok(number);
+            }
+            other => return Err(contract(format!("`{other}` is no number"), "computes with it")),
+        };
+        let numbers: Result<Vec<f64>, Refusal> = args.iter().map(|(_, arg)| self.number(arg, of)).collect();
+        Ok(match (name, numbers?.as_slice()) {
+            ("add", [a, b]) => a + b,
+            ("sub", [a, b]) => a - b,
+            ("mul", [a, b]) => a * b,
+            ("div", [a, b]) => a / b,
+            ("pow", [a, b]) => a.powf(*b),
+            ("neg", [x]) => -x,
+            _ => return Err(contract(format!("`{argument}` is no number"), "cannot be computed")),
+        })
     }
 
     fn literal(&self, slot: &Slot, literal: &Argument) -> Result<Given, Refusal> {
@@ -189,10 +257,10 @@ impl Plan<'_, '_> {
     }
 
     /// A tensor or number that the replacement does not take would silently drop out of the model.
-    fn nothing_is_lost(&self, used: &[Option<usize>]) -> Result<(), Refusal> {
+    fn nothing_is_lost(&self, used: &[Vec<usize>]) -> Result<(), Refusal> {
         let params = self.found.pattern.params.iter().enumerate();
         let mut bound = params.filter(|(at, _)| self.found.bound[*at] != Given::Absent);
-        match bound.find(|(at, _)| !used.contains(&Some(*at))) {
+        match bound.find(|(at, _)| !used.iter().flatten().any(|known| known == at)) {
             None => Ok(()),
             Some((_, lost)) => {
                 let message =
@@ -210,28 +278,14 @@ impl Plan<'_, '_> {
 
     fn shapes_fit(&self, given: &[Given], result: ValueId) -> Result<(), Refusal> {
         let graph = self.state.graph();
-        let types: Vec<_> = given
-            .iter()
-            .map(|given| if let Given::Value(value) = given { Some(graph.ty(*value)) } else { None })
-            .collect();
-        let of = |at: usize| types.get(at).copied().flatten().map(|ty| ty.shape.as_slice());
+        let shape = |given: &Given| self.typed(given).map(|ty| ty.shape.as_slice());
+        let gives = shapes::result(self.operator, given, shape);
         let wanted = &graph.ty(result).shape;
-        let gives = match (self.operator.name, of(0), of(1)) {
-            ("linear", Some([batch @ .., width]), Some([out, inner])) => {
-                let bias_fits = of(2).is_none_or(|bias| bias == std::slice::from_ref(out));
-                (width == inner && bias_fits).then(|| [batch, std::slice::from_ref(out)].concat())
-            }
-            ("layer_norm", Some(x), weight) => {
-                let last = x.last().map(std::slice::from_ref);
-                [weight, of(2)].into_iter().flatten().all(|w| Some(w) == last).then(|| x.to_vec())
-            }
-            ("add" | "mul" | "sub" | "div" | "pow", Some(a), Some(b)) => broadcast(a, b),
-            ("add" | "mul" | "sub" | "div" | "pow", a, b) => a.or(b).map(<[Size]>::to_vec),
-            ("addmm" | "embedding" | "layer_norm" | "linear" | "matmul" | "mean" | "sum" | "transpose", ..) => None,
-            (_, Some(x), _) => Some(x.to_vec()),
-            _ => None,
-        };
-        let is_same_type = types.iter().flatten().all(|ty| ty.dtype == graph.ty(result).dtype);
+        let mut types =
+            self.operator.slots.iter().zip(given).filter_map(|(slot, given)| Some((slot, self.typed(given)?)));
+        // A mask of attention may say which scores count.
+        let is_same_type = types
+            .all(|(slot, ty)| ty.dtype == graph.ty(result).dtype || (slot.name == "mask" && ty.dtype == DType::Bool));
         if gives.as_ref() == Some(wanted) && is_same_type {
             return Ok(());
         }
@@ -242,6 +296,10 @@ impl Plan<'_, '_> {
         let note = operands.collect::<Vec<_>>().join(", ");
         let problem = format!("`{}` of these operands does not give {}", self.operator.name, self.shape(result));
         Err(Refusal::illegal(Problem::new(Code::Contract, problem, "shapes do not fit").note(note)))
+    }
+
+    fn typed(&self, given: &Given) -> Option<&Type<Size>> {
+        if let Given::Value(value) = given { Some(self.state.graph().ty(*value)) } else { None }
     }
 
     /// `f32[8, 64, 256]`, with the sizes of a step where they are known.
@@ -257,27 +315,32 @@ impl Plan<'_, '_> {
         format!("{}[{}]", ty.dtype.name(), sizes.join(", "))
     }
 
-    /// Element-wise, the replacement has the pattern's values.
-    fn values_agree(&self, given: &[Given], used: &[Option<usize>]) -> Result<(), Refusal> {
+    /// The replacement has the pattern's values.
+    fn values_agree(&self, given: &[Given], used: &[Vec<usize>]) -> Result<(), Refusal> {
         let pattern = &self.found.pattern;
         let Some(variant) = pattern.variants.get(self.found.variant) else { return Ok(()) };
         let mut replacement = Variant::default();
         let mut args = Vec::new();
         for (given, used) in given.iter().zip(used) {
-            args.push(match (given, used) {
+            args.push(match (given, used.as_slice()) {
                 (Given::Absent, _) => None,
-                (_, Some(param)) => Some(replacement.term(Term::Param(*param))),
-                (literal, None) => Some(replacement.term(Term::Given(literal.clone()))),
+                (given, [param]) if *given == self.found.bound[*param] => Some(replacement.term(Term::Param(*param))),
+                (literal, _) => Some(replacement.term(Term::Given(literal.clone()))),
             });
         }
         let root = replacement.term(Term::Apply(self.operator, args));
         replacement.results.push(root);
-        let Some(Difference { at, values }) = sample::difference(&self.found.bound, variant, &replacement) else {
-            return Ok(());
+        let shape = |given: &Given| {
+            let ty = self.typed(given).filter(|ty| ty.dtype.is_float());
+            ty.map(|ty| ty.shape.as_slice())
         };
+        let head = given.first().and_then(shape).and_then(|shape| shape.last()?.constant()).map(|width| width as f64);
+        let found = sample::difference(&self.found.bound, shape, head, variant, &replacement);
+        let Some(Difference { at, values }) = found else { return Ok(()) };
         let message = format!("`{}` does not compute what `{}` does", self.operator.name, pattern.name);
         let problem = Problem::new(Code::Contract, message, "another function");
-        Err(Refusal::illegal(problem.note(format!("at {at} it is {:.6}, the pattern {:.6}", values[1], values[0]))))
+        let place = at.map_or("on small tensors an element".to_string(), |at| format!("at {at} it"));
+        Err(Refusal::illegal(problem.note(format!("{place} is {:.6}, the pattern's {:.6}", values[1], values[0]))))
     }
 
     /// Size of the dimension that a norm goes over.
@@ -289,32 +352,17 @@ impl Plan<'_, '_> {
     }
 }
 
-fn argument(slot: &Slot, given: &Given) -> Arg {
+fn argument(operator: &Operator, slot: &Slot, given: &Given) -> Arg {
+    let is_reduction = matches!(operator.name, "mean" | "sum");
     match (slot.kind, given) {
         (_, Given::Absent) => Arg::None,
         (_, Given::Value(value)) => Arg::Value(*value),
         (_, Given::Number(number)) => Arg::Float(*number),
         (_, Given::Bool(value)) => Arg::Bool(*value),
         (_, Given::Text(text)) => Arg::Str(text.clone()),
-        (SlotKind::Dims, Given::Dims(dims)) if dims.len() == 1 => Arg::Int(dims[0]),
+        (SlotKind::Dims, Given::Dims(dims)) if dims.len() == 1 && !is_reduction => Arg::Int(dims[0]),
         (_, Given::Dims(dims)) => Arg::Ints(dims.clone()),
     }
-}
-
-/// The shape of two operands together, as far as their sizes are known to be equal or 1.
-fn broadcast(a: &[Size], b: &[Size]) -> Option<Vec<Size>> {
-    let (long, short) = if a.len() >= b.len() { (a, b) } else { (b, a) };
-    let lead = long.len() - short.len();
-    let mut shape = long.to_vec();
-    for (at, size) in short.iter().enumerate() {
-        let one = Size::Const(1);
-        match &shape[lead + at] {
-            known if known == size || *size == one => {}
-            known if *known == one => shape[lead + at] = size.clone(),
-            _ => return None,
-        }
-    }
-    Some(shape)
 }
 
 fn contract(message: impl Into<String>, here: &str) -> Refusal {

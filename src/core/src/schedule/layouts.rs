@@ -82,7 +82,11 @@ impl<'a> Teller<'a> {
             Some(origin) => {
                 let message = format!("{} is a partial sum over `{}`", arising(origin), self.axis);
                 let note = format!("`{operator}`{place} reads it: {reason}");
-                let diagnostic = self.reduced(Diagnostic::error(Code::PartialSum, message).note(note), origin);
+                let diagnostic = Diagnostic::error(Code::PartialSum, message).note(note);
+                let diagnostic = match self.decomposed(at, origin) {
+                    Some(step) => self.whole(diagnostic, step),
+                    None => self.reduced(diagnostic, origin),
+                };
                 self.excerpt(diagnostic, origin, "the partial sum arises here")
             }
             None => {
@@ -338,6 +342,23 @@ impl<'a> Teller<'a> {
         let point = if origin.is_backward { "input().grad()" } else { "output()" };
         let tail = format!(".{point}.sync(all_reduce, over: {})", self.axis);
         self.mended(diagnostic, "reduce it where it arises", &origin.module, &tail)
+    }
+
+    /// The step that took the bias of a layer away from its product, if it is this bias that meets the partial sum.
+    fn decomposed(&self, at: &Place, origin: &Place) -> Option<&'a Step> {
+        let is_bias = at.operator == "add.Tensor" && at.module == origin.module && !at.is_backward;
+        let decomposes = |step: &&Step| step.primitive.name == "decompose" && step.target.path == at.module;
+        self.checked.steps.iter().find(decomposes).filter(|_| is_bias)
+    }
+
+    /// No sync fits between a product and its bias: the layer must stay whole.
+    fn whole(&self, diagnostic: Diagnostic, decompose: &Step) -> Diagnostic {
+        let user = self.checked.entry.map_or(FileId(0), |span| span.file);
+        let path = &decompose.target.path;
+        diagnostic.secondary(written(decompose, user), format!("takes `{path}` apart")).help(format!(
+            "do not decompose `{path}`: of a layer that is split by its input features, the bias is added once, behind \
+             the reduction"
+        ))
     }
 
     /// Says which statement is missing, and writes it behind the one to blame.

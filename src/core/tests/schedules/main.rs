@@ -2,9 +2,11 @@
 
 mod acceptance;
 mod cases;
+mod dataflow;
 mod expansion;
 mod faults;
 mod fixes;
+mod fusion;
 mod heads;
 mod layouts;
 mod meshes;
@@ -15,4 +17,5 @@ mod patterns;
 mod robust;
 mod steps;
 mod support;
+mod types;
 mod ui;

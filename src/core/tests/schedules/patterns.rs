@@ -115,6 +115,47 @@ fn patterns_and_matches_are_arguments() {
     );
 }
 
+/// From the library, from files beside the schedule, in lists, as defaults, and as values of knobs and `let`.
+#[test]
+fn patterns_are_imported_and_passed_on() {
+    let items = "use std.fusion.{gelu_tanh, rms_norm, swiglu}\nuse blocks.activations.{each, up}\n\
+                 knob which = gelu_tanh in [gelu_tanh, swiglu]\nlet both = [gelu_tanh, rms_norm]\n\
+                 schedule first(m: Module, p: pattern = gelu_tanh) { m.find(p)[0].checkpoint() }\n\
+                 schedule every(found: [match]) { for one in found { one.checkpoint() } }";
+    for (body, steps) in [
+        ("m.find(up).expect(3).checkpoint()", 3),
+        ("each(m, [gelu_tanh, swiglu])", 3),
+        ("each(m, both)", 3),
+        ("each(m.transformer.h[1], [up])", 1),
+        ("first(m)\nfirst(m.transformer.h[1], p: up)", 2),
+        ("first(m, choose(len(m.transformer.h) > 3, rms_norm, gelu_tanh))", 1),
+        ("m.find(which)[1 ..].checkpoint()", 2),
+        ("every(m.find(up))", 3),
+        ("for p in [rms_norm, up] { if len(m.find(p)) > 0 { every(m.find(p)[.. 2]) } }", 2),
+    ] {
+        let text = format!(
+            "model \"gpt2-tiny.pt2\"\ninput {{ batch = 8, seq = 16 }}\n{items}\nschedule main(m: Module) {{\n{body}\n}}\n"
+        );
+        let run = run("pattern", &text).compiled();
+        assert_eq!((run.rendered().as_str(), run.checked.steps.len()), ("", steps), "{body}");
+        let unused = |name: &str| run.checked.lints.iter().any(|lint| lint.message.contains(name));
+        assert!(!unused("gelu_tanh") && !unused("rms_norm"), "{:?}", run.checked.lints);
+    }
+    // Chosen on the command line.
+    let knob = "# slapoc check --set which=swiglu\nmodel \"llama-tiny.pt2\"\ninput { batch = 8, seq = 16 }\n\
+                use std.fusion.{gelu_tanh, swiglu}\nknob which = gelu_tanh\n\
+                schedule main(m: Module) {\nm.find(which).expect(2).checkpoint()\n}\n";
+    assert_eq!(run("pattern", knob).rendered(), "");
+    refused(
+        &run("pattern", &knob.replace("=swiglu", "=silu").replace("m.find(which).expect(2)", "m")),
+        "S0301",
+        &["is a pattern, which `silu` is not"],
+    );
+    let text = |uses: &str| run("pattern", &format!("{uses}\nschedule main(m: Module) {{\nm.checkpoint()\n}}\n"));
+    refused(&text("use blocks.activations.upp"), "S0105", &["did you mean `up`?"]);
+    refused(&text("use std.fusion.{up}"), "S0105", &["`std.fusion` has no `up`"]);
+}
+
 /// `b?`: its operator disappears with it, or the operator goes without it.
 #[test]
 fn optional_operands_may_be_absent() {
@@ -292,7 +333,13 @@ fn decomposed_layers_keep_their_points() {
     assert_eq!((run.rendered().as_str(), count(&run, "mm")), ("", 1));
     // A bias on its own would be added to a partial sum once per rank.
     let run = split("b.{c_fc, c_proj}.decompose()\ncolumn(b.c_fc, over: tp)\nrow(b.c_proj, over: tp)");
-    refused(&run, "S0602", &["it adds a partial sum to a value that is not partial"]);
+    let said =
+        ["it adds a partial sum to a value that is not partial", "do not decompose `transformer.h.0.mlp.c_proj`"];
+    refused(&run, "S0602", &said);
+    assert!(!run.rendered().contains("output().sync"), "{}", run.rendered());
+    // A sync that is missing behind a whole layer is still said.
+    let run = split("b.c_fc.decompose()\ncolumn(b.c_fc, over: tp)\nb.c_proj.weight.shard(in, over: tp)");
+    refused(&run, "S0602", &["c_proj.output().sync(all_reduce, over: tp)"]);
 }
 
 fn run_text(text: &str) -> Run {

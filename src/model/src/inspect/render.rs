@@ -3,7 +3,7 @@
 //! One line a module: path, class, elements below, own tensors. Equal neighbours among numbered modules are one line,
 //! `h.[0..12]`, with one copy of what is below.
 
-use super::{Dim, Inspect, ModuleInfo, OperatorCount, Port, TensorInfo};
+use super::{Inspect, ModuleInfo, OperatorCount, Port, TensorInfo};
 use std::fmt::Write;
 
 const WIDTH: usize = 110;
@@ -47,7 +47,7 @@ fn ports(text: &mut String, module: &ModuleInfo) -> std::fmt::Result {
         }
         for (kind, ports) in [("input", &call.inputs), ("output", &call.outputs)] {
             for (index, port) in ports.iter().enumerate() {
-                writeln!(text, "  {kind}({index})  {}  {}", ty(port), port.name)?;
+                writeln!(text, "  {kind}({index})  {}  {}", port.ty(), port.name)?;
             }
         }
     }
@@ -91,7 +91,7 @@ fn list(text: &mut String, title: &str, ports: &[Port], note: impl Fn(&Port) -> 
     let width = ports.iter().map(|port| port.name.len()).max().unwrap_or(0);
     for (index, port) in ports.iter().enumerate() {
         let title = if index == 0 { title } else { "" };
-        let (name, ty, note) = (&port.name, ty(port), note(port));
+        let (name, ty, note) = (&port.name, port.ty(), note(port));
         writeln!(text, "{title:<12}{name:<width$}  {ty}{note}")?;
     }
     Ok(())
@@ -226,18 +226,6 @@ fn operators(nodes: usize, counts: &[OperatorCount]) -> String {
 
 fn class(module: &ModuleInfo) -> &str {
     module.class.rsplit('.').next().unwrap_or("")
-}
-
-fn ty(port: &Port) -> String {
-    let dims: Vec<String> = port
-        .shape
-        .iter()
-        .map(|dim| match dim {
-            Dim::Fixed(size) => size.to_string(),
-            Dim::Dynamic(size) => size.clone(),
-        })
-        .collect();
-    format!("{}[{}]", port.dtype, dims.join(", "))
 }
 
 fn or<'a>(text: &'a str, otherwise: &'a str) -> &'a str {

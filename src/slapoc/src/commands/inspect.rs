@@ -4,8 +4,11 @@ use crate::args::Inspect;
 use crate::failure::{Context, Exit, Failure, Result};
 use crate::load;
 use crate::output::Output;
+use crate::report::matches;
+use slapo_core::schedule::search;
+use slapo_model::Model;
 use slapo_model::inspect::{inspect, render, render_ports};
-use slapo_syntax::Code;
+use slapo_syntax::{Code, SourceMap};
 
 pub fn run(args: &Inspect, out: &Output) -> Result<Exit> {
     let shown = args.model.display().to_string();
@@ -16,6 +19,9 @@ pub fn run(args: &Inspect, out: &Output) -> Result<Exit> {
             return Ok(Exit::NotDone);
         }
     };
+    if let Some(wanted) = &args.find {
+        return find(&archive.model, wanted, out);
+    }
     let info = inspect(&archive.model);
     if out.is_json() {
         out.record("model", &info)?;
@@ -32,4 +38,23 @@ pub fn run(args: &Inspect, out: &Output) -> Result<Exit> {
         out.result(&render(&info))?;
     }
     Ok(Exit::Done)
+}
+
+/// Where a pattern occurs. One that occurs nowhere is a finding, as in a schedule.
+fn find(model: &Model, wanted: &str, out: &Output) -> Result<Exit> {
+    let mut files = SourceMap::new();
+    match search(&mut files, model, wanted) {
+        Ok(found) => {
+            let found = matches::Matches::of(model, &found);
+            match out.is_json() {
+                true => out.record("matches", &found)?,
+                false => out.result(&found.to_string())?,
+            }
+            Ok(Exit::Done)
+        }
+        Err(diagnostics) => {
+            out.diagnostics(&files, &diagnostics)?;
+            Ok(Exit::Findings)
+        }
+    }
 }

@@ -7,6 +7,7 @@
 mod chosen;
 mod draw;
 mod layouts;
+pub mod matches;
 mod patterns;
 mod traffic;
 

@@ -161,6 +161,7 @@ impl Expander<'_> {
             (Value::Text(a), Value::Text(b)) => a == b,
             (Value::Word(a), Value::Word(b)) => a == b,
             (Value::Point(a), Value::Point(b)) => a == b,
+            (Value::Pattern(a), Value::Pattern(b)) => a == b,
             (Value::Place(a), Value::Place(b)) => a.identity() == b.identity(),
             (a, b) => size(a).is_some() && size(a) == size(b),
         }

@@ -74,9 +74,12 @@ impl Unit<'_, '_> {
                 return Some(Expr { span, ty, kind: ExprKind::Global(*id) });
             }
             Some((Named::Axis(axis), _)) => return Some(Expr { span, ty: Ty::Axis, kind: ExprKind::Axis(*axis) }),
-            Some((Named::Pattern(None), _)) => return Some(Expr::error(span)),
-            Some((Named::Pattern(Some(at)), _)) => {
-                return Some(Expr { span, ty: Ty::Pattern, kind: ExprKind::Pattern(*at) });
+            Some((Named::Pattern(pattern), declared)) => {
+                self.resolver.read.insert(*declared);
+                return Some(match pattern {
+                    Some(at) => Expr { span, ty: Ty::Pattern, kind: ExprKind::Pattern(*at) },
+                    None => Expr::error(span),
+                });
             }
             None => {}
         }

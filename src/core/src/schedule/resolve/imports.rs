@@ -46,8 +46,8 @@ impl Unit<'_, '_> {
         let (name, span) = (word.text(), word.span());
         let callable = module.callables.get(name);
         let value = module.values.get(name).filter(|(named, _)| !matches!(named, Named::Axis(_)));
-        let structure = module.types.get(name);
-        let is_there = callable.is_some() || value.is_some() || structure.is_some();
+        let ty = module.types.get(name);
+        let is_there = callable.is_some() || value.is_some() || ty.is_some();
         if !is_there || module.imported.contains_key(name) {
             return self.no_import(module, word, path);
         }
@@ -61,10 +61,10 @@ impl Unit<'_, '_> {
         {
             self.names.values.insert(name.to_string(), (*named, span));
         }
-        if let Some((structure, _)) = structure
+        if let Some((want, _)) = ty
             && self.claim_type(name, span)
         {
-            self.names.types.insert(name.to_string(), (structure.clone(), span));
+            self.names.types.insert(name.to_string(), (want.clone(), span));
         }
         self.names.imported.insert(name.to_string(), path.to_string());
     }

@@ -30,7 +30,7 @@ impl Unit<'_, '_> {
         self.once(&items);
         for item in &items {
             match item {
-                Item::Type(item) => self.structure(*item),
+                Item::Type(item) => self.type_item(*item),
                 Item::Let(item) => {
                     let value = self.expr(item.value(), item.span());
                     self.global(item.name(), value, None);

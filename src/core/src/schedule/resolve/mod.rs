@@ -26,12 +26,11 @@ use super::hir::{GlobalId, Hir, LocalId, ScheduleId};
 use super::modules::Modules;
 use super::nearest::corrected;
 use super::report::Report;
-use super::types::{Structure, Ty, Want};
+use super::types::{Ty, Want};
 use slapo_syntax::ast::{AstNode, Item};
 use slapo_syntax::{Code, Diagnostic, Parse, SourceMap, Span, SyntaxKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use std::sync::Arc;
 
 /// Where a schedule starts, unless the command line says otherwise.
 const MAIN: &str = "main";
@@ -95,7 +94,7 @@ struct Resolver<'f> {
 struct Names {
     callables: BTreeMap<String, (ScheduleId, Span)>,
     values: BTreeMap<String, (Named, Span)>,
-    types: BTreeMap<String, (Arc<Structure>, Span)>,
+    types: BTreeMap<String, (Want, Span)>,
     /// What came in by `use`, and the module it is from.
     imported: BTreeMap<String, String>,
     /// Values and types that a later item declares.

@@ -1,6 +1,7 @@
-//! An operator as an argument: `gelu`, `gelu(approximate: "tanh")`, `rms_norm(x: hidden, w: scale)`.
+//! An operator as an argument: `gelu`, `gelu(approximate: "tanh")`, `attention(q: query, scale: 1 / c)`.
 //!
-//! Attributes are literals; tensors are named by the parameters of the pattern that is replaced, which are not known here.
+//! Attributes are literals, or numbers that are computed of the pattern's; tensors are named by the parameters of the pattern
+//! that is replaced, which are not known here.
 
 use super::super::hir::{Expr, ExprKind};
 use super::super::nearest::{did_you_mean, some_of};
@@ -9,7 +10,7 @@ use super::super::steps::Argument;
 use super::super::types::{Ty, WordKind};
 use super::Unit;
 use crate::patterns::operators::{self, Operator};
-use slapo_syntax::ast::{self, AstNode, LiteralKind, PrefixOp};
+use slapo_syntax::ast::{self, AstNode, BinaryOp, LiteralKind, PrefixOp};
 use slapo_syntax::{Code, Diagnostic, Span, SyntaxToken};
 use std::sync::Arc;
 
@@ -76,22 +77,42 @@ impl Unit<'_, '_> {
             return None;
         }
         let value = arg.value()?;
-        let argument = match value {
-            ast::Expr::Name(name) => Some(Argument::Word(name.text().to_string())),
-            ast::Expr::Literal(literal) => literal_argument(literal, false),
-            ast::Expr::Prefix(prefix) if prefix.op() == Some(PrefixOp::Neg) => match prefix.operand() {
-                Some(ast::Expr::Literal(literal)) => literal_argument(literal, true),
-                _ => None,
-            },
-            _ => None,
-        };
+        let argument = operand(value);
         if argument.is_none() {
             let diagnostic = Diagnostic::error(Code::WrongType, "this is a parameter of the pattern or a literal")
                 .primary(value.span(), "neither")
-                .help("`x: hidden` takes the pattern's parameter `hidden`");
+                .help(
+                    "`x: hidden` takes the pattern's parameter `hidden`, `scale: 1 / c` computes with its number `c`",
+                );
             self.error(diagnostic);
         }
         Some((label.text().to_string(), argument?))
+    }
+}
+
+/// A parameter, a literal, or arithmetic on both: `1 / c` is the call `div(a: 1, b: c)`.
+fn operand(value: ast::Expr<'_>) -> Option<Argument> {
+    match value {
+        ast::Expr::Name(name) => Some(Argument::Word(name.text().to_string())),
+        ast::Expr::Literal(literal) => literal_argument(literal, false),
+        ast::Expr::Paren(paren) => operand(paren.inner()?),
+        ast::Expr::Prefix(prefix) if prefix.op() == Some(PrefixOp::Neg) => match prefix.operand()? {
+            ast::Expr::Literal(literal) => literal_argument(literal, true),
+            other => Some(Argument::Call("neg".to_string(), vec![("x".to_string(), operand(other)?)])),
+        },
+        ast::Expr::Binary(binary) => {
+            let name = match binary.op()? {
+                BinaryOp::Add => "add",
+                BinaryOp::Sub => "sub",
+                BinaryOp::Mul => "mul",
+                BinaryOp::Div => "div",
+                BinaryOp::Pow => "pow",
+                _ => return None,
+            };
+            let (a, b) = (operand(binary.left()?)?, operand(binary.right()?)?);
+            Some(Argument::Call(name.to_string(), vec![("a".to_string(), a), ("b".to_string(), b)]))
+        }
+        _ => None,
     }
 }
 

@@ -178,13 +178,12 @@ impl Unit<'_, '_> {
             return Expr::error(span);
         }
         if let Some(wrong) = args.iter().find(|arg| !takes(query, &arg.ty)) {
-            self.error(
-                Diagnostic::error(
-                    Code::WrongType,
-                    format!("`{}` takes {}, not {}", query.name(), taken(query), wrong.ty),
-                )
-                .primary(wrong.span, wrong.ty.to_string()),
-            );
+            let message = format!("`{}` takes {}, not {}", query.name(), taken(query), wrong.ty);
+            let diagnostic = Diagnostic::error(Code::WrongType, message).primary(wrong.span, wrong.ty.to_string());
+            self.error(match query {
+                Query::Find => diagnostic.help("declare one, `pattern gelu(x) = …`, or take one of `std.fusion`"),
+                _ => diagnostic,
+            });
             return Expr::error(span);
         }
         let ty = result(query, &receiver.ty);
@@ -199,7 +198,16 @@ impl Unit<'_, '_> {
         let diagnostic = Diagnostic::error(code, format!("`{word}` is asked of {wanted}, not of {}", receiver.ty))
             .primary(receiver.span, receiver.ty.to_string())
             .secondary(name.span(), format!("wants {wanted}"));
+        let help = match (&receiver.ty, word) {
+            (Ty::Match | Ty::Matches, "input" | "output") => {
+                Some("points lie on borders of modules: ask the module around the match for them")
+            }
+            (Ty::Pattern, _) => Some("a pattern is looked for in a module: `m.find(…)` gives its matches"),
+            _ => None,
+        };
+        let diagnostic = help.into_iter().fold(diagnostic, Diagnostic::help);
         self.error(match wanted {
+            _ if help.is_some() => diagnostic,
             "a match" => diagnostic.help("`module.find(pattern)` gives matches"),
             "a point" => diagnostic
                 .help("points are `.input()` and `.output()` of a module, and `.grad()` of these and of parameters"),
@@ -235,9 +243,18 @@ impl Unit<'_, '_> {
         }
         let kind = match self.names.types.get(name) {
             _ if is_quoted => Kind::Class(name.to_string()),
-            Some((structure, declared)) => {
+            Some((want, declared)) => {
                 self.resolver.read.insert(*declared);
-                Kind::Structure(structure.clone())
+                let is_part = matches!(want.kind, Kind::Module | Kind::Class(_) | Kind::Structure(_) | Kind::Tensor);
+                if want.kind == Kind::Unknown {
+                    return Expr::error(span);
+                }
+                if want.list || !is_part {
+                    let message = format!("`{name}` is {want}: nothing of the model is one");
+                    self.error(Diagnostic::error(Code::WrongType, message).primary(span, "no class"));
+                    return Expr::error(span);
+                }
+                want.kind.clone()
             }
             None if name == "Module" => Kind::Module,
             None if name == "param" => Kind::Tensor,

@@ -1,14 +1,15 @@
 //! Patterns: their expressions as terms over operators.
 //!
 //! Numbers are folded; what names a tensor of the pattern becomes an operator. A pattern with optional operands is
-//! resolved once per choice of those that are absent: an operator of two operands that loses one is the other.
+//! resolved once per choice of those that are absent: an operator of two operands that loses one is the other, and one
+//! that loses an attribute it cannot be without is its operand. A pattern that is called inside another is written out.
 
 use super::super::nearest::{did_you_mean, some_of};
-use super::Unit;
+use super::{Named, Unit};
 use crate::patterns::operators::{self, Given, Operator, Slot, SlotKind};
 use crate::patterns::{Param, Pattern, Term, TermId, Variant};
 use slapo_syntax::ast::{self, AstNode, BinaryOp, LiteralKind, PrefixOp, TypeRef};
-use slapo_syntax::{Code, Diagnostic, Span};
+use slapo_syntax::{Code, Diagnostic, Span, SyntaxToken};
 use std::sync::Arc;
 
 /// Each doubles the number of variants.
@@ -39,17 +40,18 @@ impl Unit<'_, '_> {
         for absent in 0..1_usize << optional.len() {
             let is_absent =
                 |at: usize| optional.iter().position(|known| *known == at).is_some_and(|bit| absent >> bit & 1 == 1);
-            let mut build = Build { params: &params, absent: &is_absent, variant: Variant::default() };
+            let variant = Variant::default();
+            let mut build = Build { unit: self, params: &params, absent: &is_absent, variant, is_said: false };
             match build.results(body) {
                 Ok(()) => variants.push(build.variant),
                 Err(diagnostic) => {
-                    self.error(*diagnostic);
+                    if !build.is_said {
+                        self.error(*diagnostic);
+                    }
                     return None;
                 }
             }
         }
-        // Without an operand two choices may come to the same expression.
-        variants.dedup();
         let unused = params.iter().enumerate().find(|(at, _)| !variants[0].terms.contains(&Term::Param(*at)));
         if let Some((_, param)) = unused {
             let span = item.params().map_or(item.span(), |params| params.span());
@@ -58,6 +60,12 @@ impl Unit<'_, '_> {
             return None;
         }
         Some(Arc::new(Pattern { name, params, variants }))
+    }
+
+    /// The names of the patterns that another one may call.
+    fn patterns(&self) -> impl Iterator<Item = &str> {
+        let patterns = self.names.values.iter().filter(|(_, (named, _))| matches!(named, Named::Pattern(_)));
+        patterns.map(|(name, _)| name.as_str())
     }
 
     fn pattern_params(&mut self, item: ast::Pattern<'_>) -> Option<Vec<Param>> {
@@ -99,13 +107,16 @@ impl Unit<'_, '_> {
     }
 }
 
-struct Build<'p> {
+struct Build<'p, 'a, 'f> {
+    unit: &'p mut Unit<'a, 'f>,
     params: &'p [Param],
     absent: &'p dyn Fn(usize) -> bool,
     variant: Variant,
+    /// What is wrong was said already, of a pattern that is called.
+    is_said: bool,
 }
 
-impl Build<'_> {
+impl Build<'_, '_, '_> {
     fn results(&mut self, body: ast::Expr<'_>) -> Made<()> {
         let results: Vec<ast::Expr> = match body {
             ast::Expr::List(list) => list.elements().collect(),
@@ -129,7 +140,7 @@ impl Build<'_> {
     fn part(&mut self, expr: ast::Expr<'_>) -> Made<Part> {
         let span = expr.span();
         if self.variant.terms.len() > MOST_TERMS {
-            return Err(wrong(span, &format!("a pattern has at most {MOST_TERMS} terms"), "one too many"));
+            return Err(too_many(span));
         }
         match expr {
             ast::Expr::Paren(paren) => match paren.inner() {
@@ -206,52 +217,164 @@ impl Build<'_> {
     fn call(&mut self, call: ast::Call<'_>, span: Span) -> Made<Part> {
         let Some(name) = call.name() else { return Ok(Part::Absent) };
         let Some(operator) = operators::find(name.text()) else {
-            let diagnostic =
-                Diagnostic::error(Code::UnknownCallable, format!("there is no operator `{}`", name.text()))
-                    .primary(name.span(), "unknown operator");
-            let help = did_you_mean(name.text(), operators::names())
-                .unwrap_or_else(|| format!("operators are {}", some_of(operators::names())));
-            return Err(Box::new(diagnostic.help(help)));
+            let pattern = self.called(name)?;
+            return self.inlined(&pattern, call, span);
         };
-        let mut parts: Vec<Option<(Part, Span)>> = operator.slots.iter().map(|_| None).collect();
-        let mut next = 0;
-        for arg in call.args().into_iter().flat_map(ast::ArgList::args) {
-            let at = match arg.label() {
-                Some(label) => slot_named(operator, label.text(), label.span())?,
-                None => {
-                    next += 1;
-                    next - 1
-                }
-            };
-            let (Some(slot), Some(value)) = (operator.slots.get(at), arg.value()) else {
-                let message = match operator.slots.len() {
-                    1 => format!("`{}` takes 1 argument", operator.name),
-                    count => format!("`{}` takes {count} arguments", operator.name),
-                };
-                return Err(Box::new(
-                    Diagnostic::error(Code::TooManyArguments, message).primary(arg.span(), "too many"),
-                ));
-            };
-            if parts[at].is_some() {
-                let message = format!("`{}` is given twice", slot.name);
-                return Err(Box::new(
-                    Diagnostic::error(Code::RepeatedArgument, message).primary(arg.span(), "for the second time"),
-                ));
-            }
-            parts[at] = Some((self.part(value)?, arg.span()));
-        }
-        if let (["x"], [Some((Part::Number(number), _))]) =
-            (operator.slots.iter().map(|slot| slot.name).collect::<Vec<_>>().as_slice(), parts.as_slice())
-        {
+        let names: Vec<&str> = operator.slots.iter().map(|slot| slot.name).collect();
+        let parts = self.arguments(operator.name, &names, operator.listed(), call)?;
+        if let (["x"], [Some((Part::Number(number), _))]) = (names.as_slice(), parts.as_slice()) {
             return fold(operator.name, *number, span);
         }
         let missing = operator.slots.iter().zip(&parts).find(|(slot, part)| part.is_none() && slot.default.is_none());
         if let Some((slot, _)) = missing {
             let message = format!("`{}` is given no `{}`", operator.name, slot.name);
             let diagnostic = Diagnostic::error(Code::MissingArgument, message).primary(span, "an operand is missing");
-            return Err(Box::new(diagnostic.help(format!("its operands are {}", some_of(slot_names(operator))))));
+            return Err(Box::new(diagnostic.help(format!("its operands are {}", some_of(names)))));
         }
         self.filled(operator, parts, span)
+    }
+
+    /// What a call gives for each of `names`. Of the first `listed` the operands may stand in a list: `cat([a, b])`.
+    fn arguments(
+        &mut self,
+        callee: &str,
+        names: &[&str],
+        listed: usize,
+        call: ast::Call<'_>,
+    ) -> Made<Vec<Option<(Part, Span)>>> {
+        let mut parts: Vec<Option<(Part, Span)>> = names.iter().map(|_| None).collect();
+        let mut next = 0;
+        for arg in call.args().into_iter().flat_map(ast::ArgList::args) {
+            let Some(value) = arg.value() else {
+                return Err(wrong(arg.span(), "this is no pattern", "not understood"));
+            };
+            let (mut at, mut values) = (next, vec![value]);
+            match (arg.label(), value) {
+                (Some(label), _) => at = position(callee, names, label.text(), label.span())?,
+                (None, ast::Expr::List(list)) if at < listed => {
+                    values = list.elements().collect();
+                    next += values.len();
+                    if values.len() != listed {
+                        let message = format!("`{callee}` takes a list of {listed} tensors");
+                        return Err(wrong(list.span(), &message, &format!("a list of {}", values.len())));
+                    }
+                }
+                (None, _) => next += 1,
+            }
+            for value in values {
+                let Some(name) = names.get(at) else {
+                    let message = match names.len() {
+                        1 => format!("`{callee}` takes 1 argument"),
+                        count => format!("`{callee}` takes {count} arguments"),
+                    };
+                    return Err(Box::new(
+                        Diagnostic::error(Code::TooManyArguments, message).primary(arg.span(), "too many"),
+                    ));
+                };
+                if parts[at].is_some() {
+                    let message = format!("`{name}` is given twice");
+                    return Err(Box::new(
+                        Diagnostic::error(Code::RepeatedArgument, message).primary(arg.span(), "for the second time"),
+                    ));
+                }
+                parts[at] = Some((self.part(value)?, value.span()));
+                at += 1;
+            }
+        }
+        Ok(parts)
+    }
+
+    /// The pattern of that name, which stands above or was imported.
+    fn called(&mut self, name: SyntaxToken<'_>) -> Made<Arc<Pattern>> {
+        if let Some((Named::Pattern(pattern), declared)) = self.unit.names.values.get(name.text()).copied() {
+            self.unit.resolver.read.insert(declared);
+            let known = pattern.map(|at| self.unit.resolver.hir.patterns[at as usize].clone());
+            self.is_said = known.is_none();
+            return known.ok_or_else(|| wrong(name.span(), "a pattern with a mistake is called", "is not known"));
+        }
+        match self.unit.names.later.get(name.text()) {
+            Some(below) => Err(Box::new(
+                Diagnostic::error(Code::UsedBefore, format!("`{}` is declared further below", name.text()))
+                    .primary(name.span(), "used here")
+                    .secondary(*below, "declared here")
+                    .help("move the declaration up"),
+            )),
+            None => Err(self.unknown_operator(name)),
+        }
+    }
+
+    fn unknown_operator(&self, name: SyntaxToken<'_>) -> Box<Diagnostic> {
+        let diagnostic =
+            Diagnostic::error(Code::UnknownCallable, format!("there is no operator or pattern `{}`", name.text()))
+                .primary(name.span(), "unknown operator");
+        let patterns: Vec<&str> = self.unit.patterns().collect();
+        let help = did_you_mean(name.text(), operators::names())
+            .or_else(|| did_you_mean(name.text(), patterns.iter().copied()))
+            .unwrap_or_else(|| format!("operators are {}", some_of(operators::names())));
+        Box::new(diagnostic.help(help))
+    }
+
+    /// The expression of another pattern, with what is given in place of its parameters.
+    fn inlined(&mut self, pattern: &Pattern, call: ast::Call<'_>, span: Span) -> Made<Part> {
+        let names: Vec<&str> = pattern.params.iter().map(|param| param.name.as_str()).collect();
+        let given = self.arguments(&pattern.name, &names, 0, call)?;
+        let (mut operands, mut absent) = (Vec::new(), 0);
+        let mut bit = 0;
+        for (param, part) in pattern.params.iter().zip(given) {
+            let operand = match part {
+                Some((Part::Absent, _)) | None if param.is_optional => {
+                    absent |= 1 << bit;
+                    None
+                }
+                Some((Part::Absent, _)) => return Ok(Part::Absent),
+                Some((Part::Term(term), at)) => {
+                    let is_number = matches!(&self.variant.terms[term], Term::Param(at) if self.params[*at].is_number);
+                    if is_number != param.is_number {
+                        return Err(self.unlike(pattern, param, at));
+                    }
+                    Some(term)
+                }
+                Some((Part::Number(number), _)) if param.is_number => {
+                    Some(self.variant.term(Term::Given(Given::Number(number))))
+                }
+                Some((_, at)) => return Err(self.unlike(pattern, param, at)),
+                None => {
+                    let message = format!("`{}` is given no `{}`", pattern.name, param.name);
+                    let diagnostic =
+                        Diagnostic::error(Code::MissingArgument, message).primary(span, "an operand is missing");
+                    return Err(Box::new(diagnostic.help(format!("its parameters are {}", some_of(names)))));
+                }
+            };
+            operands.push(operand);
+            bit += usize::from(param.is_optional);
+        }
+        let [result] = pattern.variants[absent].results.as_slice() else {
+            let message = format!("`{}` has several results: it is no operand", pattern.name);
+            return Err(wrong(span, &message, "several values"));
+        };
+        if self.variant.terms.len() + pattern.variants[absent].terms.len() > MOST_TERMS {
+            return Err(too_many(span));
+        }
+        let mut written: Vec<TermId> = Vec::new();
+        for term in &pattern.variants[absent].terms {
+            let id = match term {
+                Term::Param(at) => operands[*at],
+                Term::Given(given) => Some(self.variant.term(Term::Given(given.clone()))),
+                Term::Apply(operator, args) => {
+                    let args = args.iter().map(|arg| arg.map(|arg| written[arg])).collect();
+                    Some(self.variant.term(Term::Apply(operator, args)))
+                }
+            };
+            // A variant has no term for what is absent in it.
+            written.extend(id);
+        }
+        Ok(Part::Term(written[*result]))
+    }
+
+    fn unlike(&self, pattern: &Pattern, param: &Param, span: Span) -> Box<Diagnostic> {
+        let (wanted, found) = if param.is_number { ("a number", "no number") } else { ("a tensor", "no tensor") };
+        let message = format!("`{}` of `{}` is {wanted}", param.name, pattern.name);
+        Box::new(Diagnostic::error(Code::WrongType, message).primary(span, found))
     }
 
     fn apply(&mut self, name: &str, parts: Vec<(Part, Span)>, span: Span) -> Made<Part> {
@@ -268,8 +391,11 @@ impl Build<'_> {
             };
             match (part, slot.default) {
                 (Part::Absent, Some(_)) => args.push(None),
-                // What has no other operand disappears with this one.
-                (Part::Absent, None) => return Ok(Part::Absent),
+                // What has no other operand disappears with this one; without an attribute, the operator is its operand.
+                (Part::Absent, None) => {
+                    let operand = args.first().copied().flatten().filter(|_| !slot.is_tensor());
+                    return Ok(operand.map_or(Part::Absent, Part::Term));
+                }
                 (part, _) => args.push(Some(self.given(operator, slot, part, at)?)),
             }
         }
@@ -296,7 +422,7 @@ impl Build<'_> {
                     SlotKind::Operand => true,
                     SlotKind::Tensor => !is_number,
                     SlotKind::Number => is_number,
-                    SlotKind::Bool | SlotKind::Text | SlotKind::Dims => false,
+                    SlotKind::Bool | SlotKind::Text | SlotKind::Dims | SlotKind::Sizes => false,
                 };
                 if fits {
                     return Ok(term);
@@ -321,6 +447,7 @@ impl Build<'_> {
             SlotKind::Bool => "`true` or `false`",
             SlotKind::Text => "a string",
             SlotKind::Dims => "a dimension or a list of dimensions, as numbers",
+            SlotKind::Sizes => "a size or a list of sizes, as numbers",
         };
         let message = format!("`{}` of `{}` is {wanted}, not {found}", slot.name, operator.name);
         Err(Box::new(Diagnostic::error(Code::WrongType, message).primary(span, found)))
@@ -382,17 +509,18 @@ fn dims(list: ast::List<'_>) -> Made<Part> {
     Ok(Part::Other(Given::Dims(dims)))
 }
 
-fn slot_named(operator: &Operator, name: &str, span: Span) -> Made<usize> {
-    operator.slots.iter().position(|slot| slot.name == name).ok_or_else(|| {
-        let help = did_you_mean(name, slot_names(operator))
-            .unwrap_or_else(|| format!("it takes {}", some_of(slot_names(operator))));
-        let message = format!("`{}` takes no `{name}`", operator.name);
+/// Which of `names` a label names.
+fn position(callee: &str, names: &[&str], label: &str, span: Span) -> Made<usize> {
+    names.iter().position(|name| *name == label).ok_or_else(|| {
+        let names = names.iter().copied();
+        let help = did_you_mean(label, names.clone()).unwrap_or_else(|| format!("it takes {}", some_of(names)));
+        let message = format!("`{callee}` takes no `{label}`");
         Box::new(Diagnostic::error(Code::UnknownArgument, message).primary(span, "unknown argument").help(help))
     })
 }
 
-fn slot_names(operator: &Operator) -> impl Iterator<Item = &'static str> + Clone {
-    operator.slots.iter().map(|slot| slot.name)
+fn too_many(span: Span) -> Box<Diagnostic> {
+    wrong(span, &format!("a pattern has at most {MOST_TERMS} terms"), "one too many")
 }
 
 fn wrong(span: Span, message: &str, here: &str) -> Box<Diagnostic> {

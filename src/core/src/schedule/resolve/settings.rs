@@ -22,11 +22,11 @@ impl Resolver<'_> {
                     continue;
                 }
             };
-            self.set(global, name, text);
+            self.set(names, global, name, text);
         }
     }
 
-    fn set(&mut self, global: GlobalId, name: &str, text: &str) {
+    fn set(&mut self, names: &Names, global: GlobalId, name: &str, text: &str) {
         let declared = self.hir.global(global);
         let (wanted, span) = (declared.value.ty.clone(), declared.value.span);
         let given = match &wanted {
@@ -35,6 +35,10 @@ impl Resolver<'_> {
                 let bare = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text);
                 Some((Ty::Text, ExprKind::Text(Arc::from(bare))))
             }
+            Ty::Pattern => match names.values.get(text) {
+                Some((Named::Pattern(Some(at)), _)) => Some((Ty::Pattern, ExprKind::Pattern(*at))),
+                _ => None,
+            },
             _ => value(text),
         };
         let wrong = match given {

@@ -8,24 +8,29 @@ use slapo_syntax::{Code, Diagnostic, Span};
 use std::sync::Arc;
 
 impl Unit<'_, '_> {
-    pub(super) fn structure(&mut self, item: ast::TypeDef<'_>) {
+    /// `type Mlp = { c_fc: Linear }`, or another name for a type: `type Blocks = [Block]`.
+    pub(super) fn type_item(&mut self, item: ast::TypeDef<'_>) {
         let Some(name) = item.name() else { return };
-        let fields = match item.ty() {
-            Some(TypeRef::Record(record)) => self.record(record),
-            Some(other) => {
-                self.error(
-                    Diagnostic::error(Code::WrongType, format!("`{}` lists no fields", name.text()))
-                        .primary(other.span(), "not a structure")
-                        .help(format!("`type {} = {{ weight: param, … }}`", name.text())),
-                );
-                Vec::new()
+        let text = name.text().to_string();
+        let want = match item.ty() {
+            Some(TypeRef::Record(record)) => {
+                let fields = self.record(record);
+                Want::one(Kind::Structure(Arc::new(Structure { name: text.clone(), span: name.span(), fields })))
             }
-            None => Vec::new(),
+            Some(other) if names_itself(other, &text) => {
+                self.error(
+                    Diagnostic::error(Code::WrongType, format!("the type `{text}` names itself"))
+                        .primary(other.syntax().span(), "says nothing")
+                        .help(format!("give it another name than the class: `type My{text} = {text}`")),
+                );
+                Want::one(Kind::Unknown)
+            }
+            Some(other) => self.want(other),
+            None => Want::one(Kind::Unknown),
         };
-        self.names.later.remove(name.text());
-        if self.claim_type(name.text(), name.span()) {
-            let structure = Arc::new(Structure { name: name.text().to_string(), span: name.span(), fields });
-            self.names.types.insert(name.text().to_string(), (structure, name.span()));
+        self.names.later.remove(&text);
+        if self.claim_type(&text, name.span()) {
+            self.names.types.insert(text, (want, name.span()));
         }
     }
 
@@ -76,10 +81,18 @@ impl Unit<'_, '_> {
         match ty {
             TypeRef::Named(named) => {
                 let Some(name) = named.name() else { return any };
-                Want::one(self.named_type(name.text(), name.span()))
+                self.named_type(name.text(), name.span())
             }
             TypeRef::List(list) => match list.element() {
-                Some(element) => Want { list: true, ..self.want(element) },
+                Some(element) => match self.want(element) {
+                    Want { list: true, kind } => {
+                        let message = format!("a list has elements of one kind, not {}", Want { list: true, kind });
+                        let span = element.syntax().span();
+                        self.error(Diagnostic::error(Code::WrongType, message).primary(span, "a list already"));
+                        Want { list: true, kind: Kind::Unknown }
+                    }
+                    one => Want { list: true, ..one },
+                },
                 None => Want { list: true, ..any },
             },
             // A structure in place is explained by the parser.
@@ -87,13 +100,13 @@ impl Unit<'_, '_> {
         }
     }
 
-    pub(super) fn named_type(&mut self, name: &str, span: Span) -> Kind {
+    fn named_type(&mut self, name: &str, span: Span) -> Want {
         if let Some(kind) = Kind::named(name) {
-            return kind;
+            return Want::one(kind);
         }
-        if let Some((structure, declared)) = self.names.types.get(name) {
+        if let Some((want, declared)) = self.names.types.get(name) {
             self.resolver.read.insert(*declared);
-            return Kind::Structure(structure.clone());
+            return want.clone();
         }
         if let Some(below) = self.names.later.get(name).copied() {
             self.error(
@@ -103,7 +116,7 @@ impl Unit<'_, '_> {
                     .help("move the declaration up"),
             );
         } else if self.is_excused(name) {
-            return Kind::Unknown;
+            return Want::one(Kind::Unknown);
         } else if name.starts_with(|c: char| c.is_lowercase()) {
             let known = Kind::NAMED.iter().map(|(name, _)| *name);
             let help = did_you_mean(name, known.clone())
@@ -112,8 +125,16 @@ impl Unit<'_, '_> {
                 .primary(span, "unknown type")
                 .help(help);
             self.error(corrected(diagnostic, span, name, known));
-            return Kind::Unknown;
+            return Want::one(Kind::Unknown);
         }
-        Kind::Class(name.to_string())
+        Want::one(Kind::Class(name.to_string()))
+    }
+}
+
+fn names_itself(ty: TypeRef<'_>, own: &str) -> bool {
+    match ty {
+        TypeRef::Named(named) => named.name().is_some_and(|name| name.text() == own),
+        TypeRef::List(list) => list.element().is_some_and(|element| names_itself(element, own)),
+        TypeRef::Record(_) => false,
     }
 }
