@@ -6,13 +6,16 @@
 
 use crate::Snapshot;
 use crate::describe;
-use crate::scope::{By, Space, imported, library};
+use crate::imports;
+use crate::scope::{By, Space};
 use crate::signatures::{Param, Signature};
 use crate::view::View;
 use crate::words;
+use slapo_core::patterns::operators;
 use slapo_core::primitives::{self, Receiver};
-use slapo_core::schedule::{Function, Kind, Place, Query, WORDS, WordKind};
-use slapo_syntax::ast::{self, AstNode};
+use slapo_core::schedule::{Function, Kind, Place, Query, WORDS, WordKind, import_parts};
+use slapo_model::Model;
+use slapo_syntax::ast::{self, AstNode, Item};
 use slapo_syntax::{FileId, ITEM_WORDS, Parse, Span, SyntaxKind, SyntaxNode, SyntaxToken, parse};
 
 /// Names no schedule.
@@ -64,7 +67,7 @@ pub fn completions(snapshot: &Snapshot, offset: u32) -> Vec<Completion> {
     let view = View::on(&marked, snapshot);
     let Some(word) = view.word(start as u32) else { return Vec::new() };
     let replaced = Span::new(snapshot.file, start as u32, end as u32);
-    let mut list = List { replaced, items: Vec::new() };
+    let mut list = List { replaced, beside: &snapshot.beside, items: Vec::new() };
     list.at(&view, word);
     list.items
 }
@@ -103,12 +106,14 @@ fn line_uses_braces(line: &str) -> bool {
     line.trim_start().starts_with("use ") || line.contains(".{")
 }
 
-struct List {
+struct List<'s> {
     replaced: Span,
+    /// Modules that can be used.
+    beside: &'s [String],
     items: Vec<Completion>,
 }
 
-impl List {
+impl List<'_> {
     fn push(&mut self, label: &str, kind: CompletionKind, detail: &str, docs: &str) {
         self.push_as(label, kind, detail, docs, label.to_owned());
     }
@@ -133,7 +138,7 @@ impl List {
         let parent = word.parent();
         match parent.kind() {
             SyntaxKind::FieldExpr | SyntaxKind::MethodCall | SyntaxKind::BraceName => self.below(view, parent),
-            SyntaxKind::UseItem | SyntaxKind::UseNames => self.library(word),
+            SyntaxKind::UseItem | SyntaxKind::UseNames => self.library(view, word),
             SyntaxKind::NamedType => self.types(view),
             SyntaxKind::Arg => self.labels(view, parent),
             SyntaxKind::Entry if inside(parent, SyntaxKind::InputItem) => self.sizes(),
@@ -169,6 +174,16 @@ impl List {
         if is_brace {
             return;
         }
+        if selected_is_container(view.model, &places) {
+            self.push("*", CompletionKind::Module, &describe::counted(&children(view.model, &places)), "");
+        }
+        if receiver.is_some_and(|receiver| is_match(view, receiver)) {
+            let takes = |receiver| matches!(receiver, Receiver::Match | Receiver::ModuleOrMatch);
+            for primitive in primitives::ALL.iter().filter(|primitive| takes(primitive.receiver)) {
+                self.call(CompletionKind::Method, &Signature::of_primitive(primitive));
+            }
+            return;
+        }
         let fits = |receiver: Receiver| match places.as_slice() {
             [] => (receiver == Receiver::Point) == is_point,
             all => all.iter().any(|place| receiver.takes(*place, is_point, false)),
@@ -181,14 +196,23 @@ impl List {
         }
     }
 
-    fn library(&mut self, word: SyntaxToken<'_>) {
+    fn library(&mut self, view: &View<'_>, word: SyntaxToken<'_>) {
         let Some(used) = word.parent().ancestors().find_map(ast::Use::cast) else { return };
         let segments: Vec<&str> = used.segments().map(|segment| segment.text()).collect();
         let in_braces = word.parent().kind() == SyntaxKind::UseNames;
         let at = used.segments().position(|segment| segment == word);
         match (in_braces, at) {
             (false, Some(0)) => {
-                self.push_as("std", CompletionKind::Library, "the standard library", "", "std.$0".into())
+                self.push_as("std", CompletionKind::Library, "the standard library", "", "std.$0".into());
+                for name in self.beside {
+                    self.push_as(
+                        name,
+                        CompletionKind::Library,
+                        "schedules of this folder",
+                        "",
+                        format!("{name}.{{$0}}"),
+                    );
+                }
             }
             (false, Some(1)) if segments[0] == "std" => {
                 for name in slapo_stdlib::names() {
@@ -198,15 +222,29 @@ impl List {
                 }
             }
             _ => {
-                let Some(text) = library(used) else { return };
-                let known: Vec<&str> = imported(used).iter().map(|name| name.text()).collect();
-                for schedule in parse(FileId(0), text).file().schedules() {
-                    let signature = Signature::of_schedule(schedule);
-                    if !known.contains(&signature.name.as_str()) {
-                        self.push(&signature.name, CompletionKind::Function, &signature.label, &signature.docs);
+                let Some(source) = view.source(used) else { return };
+                let known: Vec<&str> = import_parts(used).1.iter().map(|name| name.text()).collect();
+                for item in parse(FileId(0), source.text).file().items() {
+                    let (Some(name), Some(space)) = (item.name(), imports::space(item)) else { continue };
+                    if !known.contains(&name.text()) {
+                        self.importable(item, name.text(), space);
                     }
                 }
             }
+        }
+    }
+
+    fn importable(&mut self, item: Item<'_>, name: &str, space: Space) {
+        let docs = item.docs().unwrap_or_default();
+        let first_line = item.syntax().text().lines().next().unwrap_or_default();
+        match (item, space) {
+            (Item::Schedule(schedule), _) if name != "main" => {
+                let signature = Signature::of_schedule(schedule);
+                self.push(name, CompletionKind::Function, &signature.label, &signature.docs);
+            }
+            (Item::Schedule(_), _) => {}
+            (_, Space::Type) => self.push(name, CompletionKind::Type, first_line, &docs),
+            _ => self.push(name, CompletionKind::Value, first_line, &docs),
         }
     }
 
@@ -256,6 +294,18 @@ impl List {
         if matches!(parent.kind(), SyntaxKind::ExprStmt | SyntaxKind::TryStmt) {
             return if in_block(parent) { self.statement(view, at) } else { self.items() };
         }
+        if let Some(knob) = ast::Knob::cast(parent) {
+            // The default comes before the domain.
+            let domain = knob.domain().filter(|domain| at < domain.syntax().start());
+            return self.domain(domain);
+        }
+        if parent.kind() == SyntaxKind::BinaryExpr {
+            let other = parent.children().find(|other| *other != node).and_then(ast::Name::cast);
+            let declared = other.and_then(|name| view.scope.find(Space::Value, name.text(), at));
+            if let Some(By::Knob(knob)) = declared.map(|declared| declared.by) {
+                self.domain(knob.domain());
+            }
+        }
         if parent.kind() == SyntaxKind::Entry {
             if inside(parent, SyntaxKind::MeshItem) {
                 self.words(|kind| kind == WordKind::Auto);
@@ -297,12 +347,31 @@ impl List {
             Some(kind) if kind.is_place() => {
                 self.names(view, at, |by| matches!(by, By::Let(_) | By::For(_) | By::Param(..)))
             }
+            Some(Kind::Pattern) => self.names(view, at, |by| matches!(by, By::Pattern(_) | By::Import(..))),
+            Some(Kind::Operator) => self.operators(),
             _ => self.anything(view, at),
+        }
+    }
+
+    /// The values of a knob.
+    fn domain(&mut self, domain: Option<ast::Expr<'_>>) {
+        let Some(ast::Expr::List(list)) = domain else { return };
+        for element in list.elements() {
+            self.push(element.syntax().text(), CompletionKind::Value, "of the knob's values", "");
+        }
+    }
+
+    fn operators(&mut self) {
+        for operator in operators::names().filter_map(operators::find) {
+            self.call(CompletionKind::Function, &Signature::of_operator(operator));
         }
     }
 
     fn anything(&mut self, view: &View<'_>, at: u32) {
         self.names(view, at, |_| true);
+        if view.parse.tree.node_at(at).ancestors().any(|node| node.kind() == SyntaxKind::PatternItem) {
+            return self.operators();
+        }
         for function in Function::names().filter_map(Function::find) {
             self.call(CompletionKind::Function, &Signature::of_function(function));
         }
@@ -318,7 +387,7 @@ impl List {
             let docs = declaration.by.docs().unwrap_or_default();
             let (kind, detail) = match declaration.by {
                 By::Axis(entry) => (CompletionKind::Axis, entry.syntax().text().to_owned()),
-                By::Param(_, param) => (CompletionKind::Value, param.syntax().text().to_owned()),
+                By::Param(_, param) | By::Operand(param) => (CompletionKind::Value, param.syntax().text().to_owned()),
                 By::Let(bound) => {
                     let value = bound.value().map_or("", |value| value.syntax().text());
                     (CompletionKind::Value, value.lines().next().unwrap_or("").to_owned())
@@ -326,6 +395,8 @@ impl List {
                 By::Knob(knob) => (CompletionKind::Value, knob.syntax().text().to_owned()),
                 _ => (CompletionKind::Value, String::new()),
             };
+            let imported = view.imported(declaration, |item| item.docs().unwrap_or_default());
+            let docs = imported.unwrap_or(docs);
             self.push(declaration.name.text(), kind, &detail, &docs);
         }
     }
@@ -405,6 +476,36 @@ fn inside(node: SyntaxNode<'_>, kind: SyntaxKind) -> bool {
 
 fn in_block(node: SyntaxNode<'_>) -> bool {
     inside(node, SyntaxKind::Block)
+}
+
+/// Whether places are one container, whose children a `*` is.
+fn selected_is_container(model: Option<&Model>, places: &[Place]) -> bool {
+    let is_container = |place: &Place| match (model, place.module()) {
+        (Some(model), Some(id)) => model.module(id).class.is_empty(),
+        _ => false,
+    };
+    !places.is_empty() && places.iter().all(is_container)
+}
+
+fn children(model: Option<&Model>, places: &[Place]) -> Vec<Place> {
+    model.into_iter().flat_map(|model| places.iter().flat_map(|place| place.children(model))).collect()
+}
+
+/// `m.find(gelu)`, or a name of that.
+fn is_match(view: &View<'_>, expr: ast::Expr<'_>) -> bool {
+    match expr {
+        ast::Expr::Method(method) => method.name().is_some_and(|name| Query::find(name.text()) == Some(Query::Find)),
+        ast::Expr::Name(name) => match view.scope.find(Space::Value, name.text(), name.syntax().start()) {
+            Some(found) => match found.by {
+                By::Let(bound) => {
+                    bound.value().is_some_and(|value| !matches!(value, ast::Expr::Name(_)) && is_match(view, value))
+                }
+                _ => false,
+            },
+            None => false,
+        },
+        _ => false,
+    }
 }
 
 /// `l.input()`, `l.output()`, `w.grad()`
