@@ -164,6 +164,12 @@ function scenarios.a_schedule_is_formatted()
   eventually("the line", "return vim.fn.getline(7) == '    m.freeze()'")
 end
 
+function scenarios.settings_are_flags_of_check()
+  show(vim.list_extend({ "use std.parallel.column" }, main_of()))
+  eventually("a diagnostic", "return #vim.diagnostic.get(0, { severity = vim.diagnostic.severity.ERROR }) > 0")
+  assert_equal({ "S1101 1:18" }, diagnostics(), "the lint that is an error")
+end
+
 function scenarios.words_are_highlighted()
   show(main_of("    m.freeze()"))
   local group = lua("return vim.fn.synIDattr(vim.fn.synID(7, 7, 1), 'name')")
@@ -172,7 +178,7 @@ end
 
 local function run()
   vim.fn.mkdir(folder, "p")
-  open({ cmd = { slapoc, "lsp" } })
+  open({ cmd = { slapoc, "lsp" }, check = { deny = { "unused-import" } } })
   local names = vim.tbl_keys(scenarios)
   table.sort(names)
   for _, name in ipairs(names) do
