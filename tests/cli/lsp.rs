@@ -351,6 +351,11 @@ fn files_beside_are_used_and_opened() {
     let beside = editor.folder.path().join("blocks.slapo");
     fs::write(&beside, "## Half.\nschedule halves(l: Linear, over: axis) {\n    l.weight.shard(out, over: over)\n}\n")
         .expect("writes");
+    let items = editor.ask_at("textDocument/completion", "model \"|");
+    assert_eq!((items[0]["label"].as_str(), items.as_array().map(Vec::len)), (Some("gpt2.pt2"), Some(1)));
+    let items = editor.ask_at("textDocument/completion", &main_of("ro|"));
+    let row = items.as_array().expect("items").iter().find(|item| item["label"] == "row").expect("offered");
+    assert_eq!(row["additionalTextEdits"][0]["newText"], "use std.parallel.row\n");
     let items = editor.ask_at("textDocument/completion", "use |");
     assert_eq!(items[1]["label"], "blocks", "{items}");
     let text = main_of("hal|ves(m.lm_head, over: tp)").replace("std.parallel.{column}", "blocks.halves");

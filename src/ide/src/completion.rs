@@ -16,7 +16,8 @@ use slapo_core::primitives::{self, Receiver};
 use slapo_core::schedule::{Function, Kind, Place, Query, WORDS, WordKind, import_parts};
 use slapo_model::Model;
 use slapo_syntax::ast::{self, AstNode, Item};
-use slapo_syntax::{FileId, ITEM_WORDS, Parse, Span, SyntaxKind, SyntaxNode, SyntaxToken, parse};
+use slapo_syntax::{Edit, FileId, ITEM_WORDS, Parse, Span, SyntaxKind, SyntaxNode, SyntaxToken, parse};
+use std::ops::Range;
 
 /// Names no schedule.
 const MARKER: &str = "zzCursorzz";
@@ -34,6 +35,8 @@ pub struct Completion {
     pub insert: String,
     /// What is typed of the word so far.
     pub replaced: Span,
+    /// What is to be changed elsewhere: an import that is missing.
+    pub also: Vec<Edit>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +63,9 @@ pub enum CompletionKind {
 pub fn completions(snapshot: &Snapshot, offset: u32) -> Vec<Completion> {
     let text = snapshot.text();
     let Some(before) = text.get(..offset as usize) else { return Vec::new() };
+    if let Some(path) = model_path(before) {
+        return archives(snapshot, offset - path.len() as u32..offset);
+    }
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let start = before.trim_end_matches(is_word).len();
     let end = before.len() + text[before.len()..].find(|c| !is_word(c)).unwrap_or(text.len() - before.len());
@@ -67,12 +73,37 @@ pub fn completions(snapshot: &Snapshot, offset: u32) -> Vec<Completion> {
     let view = View::on(&marked, snapshot);
     let Some(word) = view.word(start as u32) else { return Vec::new() };
     let replaced = Span::new(snapshot.file, start as u32, end as u32);
-    let mut list = List { replaced, beside: &snapshot.beside, items: Vec::new() };
+    let mut list = List { replaced, beside: &snapshot.beside.modules, items: Vec::new() };
     list.at(&view, word);
     list.items
 }
 
-/// The text with a word at the cursor, parsed: as it is, or with the brackets closed that are open on its line.
+/// What is typed so far of the path of a `model`.
+fn model_path(before: &str) -> Option<&str> {
+    let line = before.rsplit('\n').next()?;
+    let path = line.trim_start().strip_prefix("model")?.trim_start().strip_prefix('"')?;
+    (!path.contains('"')).then_some(path)
+}
+
+/// The models that a schedule can name; the whole path is replaced, up to its quote.
+fn archives(snapshot: &Snapshot, typed: Range<u32>) -> Vec<Completion> {
+    let rest = &snapshot.text()[typed.end as usize..];
+    let end = typed.end + rest.find(['"', '\n']).unwrap_or(rest.len()) as u32;
+    let replaced = Span::new(snapshot.file, typed.start, end);
+    let archive = |name: &String| Completion {
+        label: name.clone(),
+        kind: CompletionKind::Library,
+        detail: "a model".to_owned(),
+        docs: String::new(),
+        insert: name.clone(),
+        replaced,
+        also: Vec::new(),
+    };
+    snapshot.beside.archives.iter().map(archive).collect()
+}
+
+/// The text with a word at the cursor, parsed: as it is, with the brackets closed that are open on its line, or with a body
+/// behind them.
 fn marked(file: FileId, text: &str, start: usize, end: usize) -> Option<Parse> {
     let line = text[..start].rfind('\n').map_or(0, |newline| newline + 1);
     let mut closers = Vec::new();
@@ -88,17 +119,15 @@ fn marked(file: FileId, text: &str, start: usize, end: usize) -> Option<Parse> {
         }
     }
     let closed: String = closers.iter().rev().collect();
-    let tries = ["", closed.as_str()].map(|closed| format!("{}{MARKER}{closed}{}", &text[..start], &text[end..]));
-    let parses = tries.map(|text| parse(file, &text));
+    let with_body = format!("{closed} {{}}");
+    let parsed = |closed: &str| parse(file, &format!("{}{MARKER}{closed}{}", &text[..start], &text[end..]));
     let is_placed = |parse: &Parse| {
         let word = parse.tree.token_at(start as u32);
         word.is_some_and(|word| !word.parent().ancestors().any(|node| node.kind() > SyntaxKind::MissingClose))
     };
-    let [open, closed] = parses;
-    match (is_placed(&open), is_placed(&closed)) {
-        (false, true) => Some(closed),
-        _ => Some(open),
-    }
+    let mut tries = [closed.as_str(), with_body.as_str()].into_iter().map(parsed);
+    let open = parsed("");
+    if is_placed(&open) { Some(open) } else { tries.find(is_placed).or(Some(open)) }
 }
 
 /// Braces of a path or a `use` close on their line; those of blocks do not.
@@ -123,7 +152,8 @@ impl List<'_> {
             return;
         }
         let (detail, docs) = (detail.to_owned(), docs.to_owned());
-        self.items.push(Completion { label: label.to_owned(), kind, detail, docs, insert, replaced: self.replaced });
+        let (replaced, also) = (self.replaced, Vec::new());
+        self.items.push(Completion { label: label.to_owned(), kind, detail, docs, insert, replaced, also });
     }
 
     fn call(&mut self, kind: CompletionKind, signature: &Signature) {
@@ -333,7 +363,11 @@ impl List<'_> {
 
     fn wanted(&mut self, view: &View<'_>, at: u32, param: Option<&Param>) {
         match param.and_then(|param| param.kind.as_ref()) {
-            Some(Kind::Axis) => self.names(view, at, |by| matches!(by, By::Axis(_) | By::Param(..))),
+            Some(Kind::Axis) => self.names(view, at, |by| match by {
+                By::Axis(_) => true,
+                By::Param(_, param) => may_be_axis(param),
+                _ => false,
+            }),
             Some(Kind::Dim) => self.words(|kind| kind == WordKind::Dim),
             Some(Kind::DType) => self.words(|kind| kind == WordKind::DType),
             Some(Kind::Order) => self.words(|kind| kind == WordKind::Order),
@@ -393,6 +427,10 @@ impl List<'_> {
                     (CompletionKind::Value, value.lines().next().unwrap_or("").to_owned())
                 }
                 By::Knob(knob) => (CompletionKind::Value, knob.syntax().text().to_owned()),
+                By::For(turn) => {
+                    let domain = turn.domain().map_or("", |domain| domain.syntax().text());
+                    (CompletionKind::Value, format!("in {domain}"))
+                }
                 _ => (CompletionKind::Value, String::new()),
             };
             let imported = view.imported(declaration, |item| item.docs().unwrap_or_default());
@@ -420,6 +458,7 @@ impl List<'_> {
                 self.call(CompletionKind::Function, &signature);
             }
         }
+        self.library_schedules(view);
         for (word, insert) in [
             ("for", "for $0 in "),
             ("let", "let $0 = "),
@@ -428,6 +467,25 @@ impl List<'_> {
             ("try", "try $0"),
         ] {
             self.push_as(word, CompletionKind::Keyword, "statement", "", insert.to_owned());
+        }
+    }
+
+    /// Schedules of the library that are not imported yet, each with its import.
+    fn library_schedules(&mut self, view: &View<'_>) {
+        let first = view.parse.file().items().next().map_or(0, |item| item.syntax().start());
+        let at = Span::new(self.replaced.file, first, first);
+        for module in slapo_stdlib::names() {
+            let parse = parse(FileId(0), slapo_stdlib::module(module).unwrap_or_default());
+            for schedule in parse.file().schedules() {
+                let signature = Signature::of_schedule(schedule);
+                let known = self.items.len();
+                self.call(CompletionKind::Function, &signature);
+                if let Some(added) = self.items.get_mut(known) {
+                    let import = format!("use std.{module}.{}\n", signature.name);
+                    added.detail = format!("{} of std.{module}", signature.label);
+                    added.also = vec![Edit { span: at, replacement: import }];
+                }
+            }
         }
     }
 
@@ -476,6 +534,21 @@ fn inside(node: SyntaxNode<'_>, kind: SyntaxKind) -> bool {
 
 fn in_block(node: SyntaxNode<'_>) -> bool {
     inside(node, SyntaxKind::Block)
+}
+
+/// Whether a parameter of a schedule can be an axis: by its type, or because it has none.
+fn may_be_axis(param: ast::Param<'_>) -> bool {
+    let ty = match param.ty() {
+        Some(ast::TypeRef::List(list)) => list.element(),
+        ty => ty,
+    };
+    match ty {
+        Some(ast::TypeRef::Named(named)) => {
+            named.name().is_some_and(|name| Kind::named(name.text()) == Some(Kind::Axis))
+        }
+        Some(_) => false,
+        None => true,
+    }
 }
 
 /// Whether places are one container, whose children a `*` is.

@@ -29,5 +29,5 @@ pub use navigation::{Definition, around, definition, references, renamable, rena
 pub use outline::{Fold, Symbol, SymbolKind, folds, symbols};
 pub use signature_help::{SignatureHelp, signature_help};
 pub use signatures::{Param, Signature};
-pub use snapshot::{Found, Snapshot};
+pub use snapshot::{Beside, Found, Snapshot};
 pub use tokens::{Token, TokenKind, tokens};

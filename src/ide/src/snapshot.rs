@@ -18,14 +18,23 @@ pub struct Snapshot {
     pub checked: Checked,
     /// The other files that it uses.
     pub modules: Modules,
-    /// The names of all that are in its folder, as far as its owner knows them.
-    pub beside: Vec<String>,
+    /// What is in its folder, as far as its owner says.
+    pub beside: Beside,
     /// All there is to say, as `slapoc check` says it, once layouts [are checked](Snapshot::check_layouts).
     pub diagnostics: Vec<Diagnostic>,
     /// The model to check layouts on, until that is done.
     unchecked: Option<Arc<Model>>,
     /// What the steps compile to, once that is done and nothing is wrong.
     pub compiled: Option<Compiled>,
+}
+
+/// Files that a schedule can name.
+#[derive(Clone, Debug, Default)]
+pub struct Beside {
+    /// Of other schedules, without their ending.
+    pub modules: Vec<String>,
+    /// Of models, relative to the schedule's folder.
+    pub archives: Vec<String>,
 }
 
 /// What was found of a schedule's model.
@@ -64,7 +73,7 @@ impl Snapshot {
         let mut diagnostics = leveled(diagnostics);
         diagnostics.extend(found.broken);
         let (unchecked, model) = (found.current.clone(), found.current.or(found.last));
-        let (beside, compiled) = (Vec::new(), None);
+        let (beside, compiled) = (Beside::default(), None);
         Snapshot { files, file, parse, model, checked, modules, beside, diagnostics, unchecked, compiled }
     }
 

@@ -140,6 +140,18 @@ pub fn modules_beside(schedule: &Path) -> Vec<String> {
     names.into_iter().filter(|name| Some(name.as_str()) != own).collect()
 }
 
+/// The models in the folder of a schedule and in the folders in it, by their paths from there, sorted.
+pub fn archives_beside(schedule: &Path) -> Vec<String> {
+    let Some(folder) = schedule.parent() else { return Vec::new() };
+    let entries = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let below = entries(folder).filter(|path| path.is_dir()).flat_map(|path| entries(&path).collect::<Vec<_>>());
+    let archives = entries(folder).chain(below).filter(|path| path.extension().is_some_and(|ending| ending == "pt2"));
+    let shown = |path: PathBuf| path.strip_prefix(folder).ok()?.to_str().map(str::to_owned);
+    let mut names: Vec<String> = archives.filter_map(shown).collect();
+    names.sort();
+    names
+}
+
 /// The names of the modules in a folder, sorted.
 fn modules_in(folder: &Path) -> Vec<String> {
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };

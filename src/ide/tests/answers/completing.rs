@@ -61,7 +61,7 @@ fn only_points_can_be_synced() {
 
 #[test]
 fn arguments_are_what_their_parameter_wants() {
-    let axes = ["dp", "tp", "m"];
+    let axes = ["dp", "tp"];
     assert_eq!(labels(&main_of("column(m.transformer.h[0].mlp.c_fc, over: |)")), axes);
     assert_eq!(labels(&main_of("column(m.transformer.h[0].mlp.c_fc, over: |")), axes, "the bracket is still open");
     let roles = labels(&main_of("m.lm_head.weight.shard(|, over: tp)"));
@@ -110,7 +110,7 @@ fn the_library_is_offered_where_it_is_used() {
 #[test]
 fn files_beside_are_offered_with_what_they_declare() {
     let (mut snapshot, offset) = at("use |");
-    snapshot.beside = vec!["blocks".to_owned()];
+    snapshot.beside.modules = vec!["blocks".to_owned()];
     let found: Vec<String> = completions(&snapshot, offset).into_iter().map(|one| one.insert).collect();
     assert_eq!(found, ["std.$0", "blocks.{$0}"]);
     let found = labels("use own.blocks.{halves, |}\n");
@@ -120,6 +120,39 @@ fn files_beside_are_offered_with_what_they_declare() {
     let used = main_of("m.find(|)").replace("use std", "use own.blocks.{halves, gelu_new}\nuse std");
     assert_eq!(labels(&used), ["gelu_new"]);
     assert_eq!(one(&used, "gelu_new").docs, "As published.");
+}
+
+#[test]
+fn models_are_offered_in_the_quotes() {
+    let inserted = |text: &str| {
+        let (mut snapshot, offset) = at(text);
+        snapshot.beside.archives = vec!["gpt2.pt2".to_owned()];
+        let found = completions(&snapshot, offset);
+        found.iter().map(|one| (one.insert.clone(), snapshot.files.slice(one.replaced).to_owned())).collect::<Vec<_>>()
+    };
+    let one = |replaced: &str| vec![("gpt2.pt2".to_owned(), replaced.to_owned())];
+    assert_eq!(inserted("model \"|"), one(""));
+    assert_eq!(inserted("model \"gp|t.pt2\"\nmesh { tp = 2 }"), one("gpt.pt2"));
+    assert!(!inserted("model \"a.pt2\" |").contains(&one("")[0]), "behind the quotes");
+}
+
+#[test]
+fn schedules_of_the_library_bring_their_import() {
+    let text = main_of("co|");
+    let found = one(&text, "column_gathered");
+    let [edit] = found.also.as_slice() else { panic!("{found:?}") };
+    assert_eq!((edit.span.start, edit.replacement.as_str()), (0, "use std.parallel.column_gathered\n"));
+    assert_eq!(one(&text, "column").also, [], "that is imported");
+}
+
+#[test]
+fn a_schedule_is_completed_before_it_has_a_body() {
+    let found = labels(&format!("{HEAD}schedule main(m: |"));
+    assert!(found.contains(&"GPT2LMHeadModel".to_owned()) && !found.contains(&"mesh".to_owned()), "{found:?}");
+    let found = labels(&format!("{HEAD}schedule main(m: GPT2LMHeadModel) {{\n    for b in m.transformer.|"));
+    assert_eq!(found[..4], ["wte", "wpe", "drop", "h"]);
+    let found = labels(&format!("{HEAD}schedule main(m: GPT2LMHeadModel) {{\n    if not m.|"));
+    assert_eq!(found[..2], ["transformer", "lm_head"]);
 }
 
 #[test]

@@ -51,7 +51,7 @@ pub fn ours(client: &Client) -> InitializeResult {
                 ..TextDocumentSyncOptions::default()
             })),
             completion_provider: Some(CompletionOptions {
-                trigger_characters: on(&[".", "{", ":"]),
+                trigger_characters: on(&[".", "{", ":", "\""]),
                 ..CompletionOptions::default()
             }),
             hover_provider: Some(HoverProviderCapability::Simple(true)),

@@ -55,6 +55,7 @@ pub fn completion(
 ) -> CompletionItem {
     let new_text = if has_snippets { found.insert } else { found.insert.replace("$0", "") };
     let is_snippet = new_text.contains("$0");
+    let also: Vec<TextEdit> = found.also.iter().map(|one| self::edit(snapshot, one, encoding)).collect();
     let edit = TextEdit { range: encoding.range(&snapshot.files, found.replaced), new_text };
     CompletionItem {
         label: found.label,
@@ -76,6 +77,7 @@ pub fn completion(
         sort_text: Some(format!("{rank:05}")),
         insert_text_format: Some(if is_snippet { InsertTextFormat::SNIPPET } else { InsertTextFormat::PLAIN_TEXT }),
         text_edit: Some(CompletionTextEdit::Edit(edit)),
+        additional_text_edits: (!also.is_empty()).then_some(also),
         ..CompletionItem::default()
     }
 }

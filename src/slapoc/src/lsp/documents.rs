@@ -11,7 +11,7 @@ use lsp_types::{
     Uri,
 };
 use slapo_core::schedule::ModelPath;
-use slapo_ide::{Found, Snapshot};
+use slapo_ide::{Beside, Found, Snapshot};
 use slapo_model::Model;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -149,7 +149,8 @@ impl Document {
             |parse| settings.overrides(parse),
             |found| settings.levels.applied(found),
         );
-        snapshot.beside = load::modules_beside(&self.path);
+        let (modules, archives) = (load::modules_beside(&self.path), load::archives_beside(&self.path));
+        snapshot.beside = Beside { modules, archives };
         self.model = snapshot.model.clone().or(self.model.take());
         self.state = State::Checked(Box::new(snapshot));
     }
