@@ -405,6 +405,11 @@ fn paths_are_completed_from_the_model() {
     assert_eq!(items[1]["detail"], "GPT2Attention");
     let checkpoint = items.iter().find(|item| item["label"] == "checkpoint").expect("a primitive");
     assert_eq!(checkpoint["textEdit"]["newText"], "checkpoint()");
+    // This editor has no snippets: what is given is typed on from.
+    let items = editor.ask_at("textDocument/completion", &main_of("col|"));
+    assert_eq!(items[0]["textEdit"]["newText"], "m");
+    let column = items.as_array().expect("items").iter().find(|item| item["label"] == "column").expect("offered");
+    assert_eq!((&column["textEdit"]["newText"], &column["insertTextFormat"]), (&json!("column("), &json!(1)));
     // The model is gone; what was known of it still is.
     fs::remove_file(editor.folder.path().join("gpt2.pt2")).expect("removes");
     let items = editor.ask_at("textDocument/completion", &main_of("m.transformer.|"));

@@ -40,13 +40,14 @@ const DEMO: [&str; 6] =
 /// A bare `cargo test` leaves out what needs the worker.
 const FEATURES: &str = "--features=slapoc/worker-tests";
 
-const BENCHES: [Command; 3] = [
+const BENCHES: [Command; 4] = [
     Command { name: "check", does: "time and memory of `slapoc check` on large models", run: bench::check },
     Command {
         name: "train",
         does: "a training step beside one of eager PyTorch, in time and memory",
         run: bench::train,
     },
+    Command { name: "editor", does: "how long a keystroke waits for the language server", run: bench::editor },
     Command { name: "kernels", does: "the worker's own kernels beside libtorch's", run: bench_kernels },
 ];
 

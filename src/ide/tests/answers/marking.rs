@@ -87,4 +87,6 @@ fn fixes_are_offered_where_the_mistake_is() {
     fixed.replace_range(found[0].edits[0].span.range(), &found[0].edits[0].replacement);
     assert!(fixed.contains("(over: dp)"), "{fixed}");
     assert_eq!(actions(&snapshot, Span::new(snapshot.file, 0, 1)), []);
+    let end = text.find("= dp)").expect("there") as u32 + 5;
+    assert_eq!(actions(&snapshot, Span::new(snapshot.file, end, end)), found, "at the end of the line");
 }

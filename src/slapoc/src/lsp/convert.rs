@@ -45,7 +45,7 @@ pub fn source_line(line: &SourceLine, folders: &[PathBuf]) -> Option<Location> {
     Some(Location { uri, range: Range { start: at, end: at } })
 }
 
-/// `rank` keeps the order; without `has_snippets` the cursor ends up behind what is put in.
+/// `rank` keeps the order; without `has_snippets` what comes behind the cursor's place is left to be typed.
 pub fn completion(
     snapshot: &Snapshot,
     rank: usize,
@@ -53,7 +53,10 @@ pub fn completion(
     encoding: Encoding,
     has_snippets: bool,
 ) -> CompletionItem {
-    let new_text = if has_snippets { found.insert } else { found.insert.replace("$0", "") };
+    let new_text = match found.insert.split_once("$0") {
+        Some((before, _)) if !has_snippets => before.to_owned(),
+        _ => found.insert,
+    };
     let is_snippet = new_text.contains("$0");
     let also: Vec<TextEdit> = found.also.iter().map(|one| self::edit(snapshot, one, encoding)).collect();
     let edit = TextEdit { range: encoding.range(&snapshot.files, found.replaced), new_text };
