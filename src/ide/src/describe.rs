@@ -21,7 +21,7 @@ pub fn class(model: &Model, place: Place) -> String {
             "" => format!("{} modules", module.children.len()),
             class => format!("{} × {class}", module.children.len()),
         },
-        ("", []) => "an empty container".to_owned(),
+        ("", []) => "runs nothing".to_owned(),
         (class, _) => class.to_owned(),
     }
 }

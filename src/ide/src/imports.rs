@@ -1,6 +1,7 @@
 //! `use`: the texts of other modules, those of the library and files beside the schedule, and what they declare.
 
 use crate::scope::Space;
+use crate::signatures::Signature;
 use slapo_core::schedule::{LIBRARY, Modules, import_parts};
 use slapo_syntax::ast::{self, Item};
 use slapo_syntax::{FileId, SyntaxToken, parse};
@@ -43,6 +44,15 @@ pub fn with_item<T>(text: &str, name: &str, of: Space, work: impl FnOnce(Item<'_
     let parse = parse(FileId(0), text);
     let found = parse.file().items().find(|item| space(*item) == Some(of) && is_named(*item, name));
     found.map(work)
+}
+
+/// The signature of a schedule of a library module.
+pub fn schedule(module: &str, name: &str) -> Option<Signature> {
+    let found = with_item(slapo_stdlib::module(module)?, name, Space::Callable, |item| match item {
+        Item::Schedule(schedule) => Some(Signature::of_schedule(schedule)),
+        _ => None,
+    });
+    found.flatten()
 }
 
 /// What can be imported has a name and a space.

@@ -82,7 +82,10 @@ impl<'a> View<'a> {
             Some(declaration) => self.declared(declaration),
             None => {
                 let word = Function::find(text).map(Signature::of_function).or_else(|| Signature::of_word(text));
-                word.or_else(|| operators::find(text).map(Signature::of_operator))
+                let operator = || operators::find(text).map(Signature::of_operator);
+                // What is not imported yet is explained all the same.
+                let library = || slapo_stdlib::names().find_map(|module| imports::schedule(module, text));
+                word.or_else(operator).or_else(library)
             }
         }
     }

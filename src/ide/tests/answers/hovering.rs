@@ -102,6 +102,7 @@ fn schedules_and_values_say_what_they_are() {
         &main_of("col|umn(m.lm_head, over: tp)"),
         &["column(l: Linear, over: axis", "first half of a Megatron pair"],
     );
+    assert_says(&main_of("checkpoint_|every(m.transformer.h, n: 2)"), &["n: int", "Recomputes every `n`-th block"]);
     assert_says(&main_of("column(m.lm_head, over: t|p)"), &["tp = 2", "2 ranks"]);
     let documented = format!("## How much.\nknob ratio = 0.5 in [0.0, 0.5]\n\n{}", main_of("let x = rat|io"));
     assert_says(&documented, &["knob ratio = 0.5 in [0.0, 0.5]", "How much."]);
