@@ -94,6 +94,18 @@ local function attached()
   )
 end
 
+-- Asks for names, and waits for what is offered.
+local function menu()
+  press("<C-x><C-o>")
+  return eventually(
+    "a menu",
+    [[
+      local items = vim.fn.complete_info({ "items" }).items
+      return #items > 0 and vim.tbl_map(function(item) return item.abbr end, items)
+    ]]
+  )
+end
+
 -- The code and the place of what is shown as wrong: `S0400 6:7`, from 1.
 local function diagnostics()
   return lua([[
@@ -125,17 +137,38 @@ end
 function scenarios.paths_are_completed_from_the_model()
   show(main_of())
   attached()
-  press("6Gom.transformer.h[0].<C-x><C-o>")
-  local words = eventually(
-    "a menu",
-    [[
-      local items = vim.fn.complete_info({ "items" }).items
-      return #items > 0 and vim.tbl_map(function(item) return item.abbr end, items)
-    ]]
-  )
+  press("6Gom.transformer.h[0].")
+  local words = menu()
   assert_equal({ "ln_1", "attn", "ln_2", "mlp" }, vim.list_slice(words, 1, 4), "what is offered")
   press("ml<C-y>.checkpoint()<Esc>")
   eventually("the line", "return vim.fn.getline(7) == '    m.transformer.h[0].mlp.checkpoint()'")
+end
+
+function scenarios.a_schedule_is_written_from_nothing()
+  vim.fn.writefile(vim.fn.readfile("examples/gpt2/gpt2-tiny.pt2", "b"), folder .. "/gpt2.pt2", "b")
+  show({})
+  attached()
+  press('imodel "')
+  assert_equal({ "gpt2.pt2" }, menu(), "models")
+  press('<C-y>"<CR>input { batch = 8, seq = 64 }<CR>mesh { tp = 2 }<CR><CR>schedule main(m: GPT2LM')
+  assert_equal({ "GPT2LMHeadModel" }, menu(), "classes")
+  press("<C-y>) {<CR>")
+  eventually("what is missing", "return #vim.diagnostic.get(0) > 0")
+  press("m.data_parallel(over: tp)<CR>m.tra")
+  assert_equal({ "transformer" }, menu(), "modules")
+  press("<C-y>.h.*.checkpoint()<CR>}<Esc>")
+  eventually("no diagnostic", "return #vim.diagnostic.get(0) == 0")
+  local text = lua("return vim.api.nvim_buf_get_lines(0, 0, -1, false)")
+  assert_equal({
+    'model "gpt2.pt2"',
+    "input { batch = 8, seq = 64 }",
+    "mesh { tp = 2 }",
+    "",
+    "schedule main(m: GPT2LMHeadModel) {",
+    "    m.data_parallel(over: tp)",
+    "    m.transformer.h.*.checkpoint()",
+    "}",
+  }, text, "the text")
 end
 
 function scenarios.what_is_under_the_cursor_is_explained()

@@ -61,6 +61,8 @@ pub fn completion(
     let also: Vec<TextEdit> = found.also.iter().map(|one| self::edit(snapshot, one, encoding)).collect();
     let edit = TextEdit { range: encoding.range(&snapshot.files, found.replaced), new_text };
     CompletionItem {
+        // Neovim takes what has an edit and no such text to fit whatever was typed.
+        filter_text: Some(found.label.clone()),
         label: found.label,
         kind: Some(match found.kind {
             CompletionKind::Module => CompletionItemKind::MODULE,
