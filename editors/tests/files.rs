@@ -44,12 +44,18 @@ fn the_extension_has_what_its_manifest_names() {
     }
     let grammar = &parts["grammars"][0];
     assert_eq!(grammar["scopeName"], json(&folder.join(grammar["path"].as_str().expect("a path")))["scopeName"]);
-    // The library that speaks to the server reads that one itself.
+    // The library that speaks to the server reads that one itself; all of `check` is sent as it is.
     let of_the_library = "trace.server";
     let client = read(&folder.join("src/extension.js"));
+    let readme = read(&editors().join("README.md"));
     for setting in parts["configuration"]["properties"].as_object().expect("settings").keys() {
         let name = setting.strip_prefix("slapo.").expect("a name of ours");
-        assert!(name == of_the_library || client.contains(&format!("'{name}'")), "nothing reads `{setting}`");
+        match name.strip_prefix("check.") {
+            Some(flag) => assert!(readme.contains(&format!("| `{flag}` |")), "`{setting}` is in no table"),
+            None => {
+                assert!(name == of_the_library || client.contains(&format!("'{name}'")), "nothing reads `{setting}`")
+            }
+        }
     }
 }
 

@@ -25,18 +25,27 @@ struct Editor {
 
 impl Editor {
     fn new() -> Editor {
+        Editor::with(Value::Null)
+    }
+
+    /// An editor with its own settings, whose folder is that of the schedule.
+    fn with(options: Value) -> Editor {
         let folder = TempDir::new().expect("a folder");
         fs::copy(root().join("examples/gpt2/gpt2-tiny.pt2"), folder.path().join("gpt2.pt2")).expect("copies");
         let mut command = command(&["lsp", "--stdio"]);
-        command.env("SLAPO_CACHE", folder.path().join("cache"));
+        command.env("SLAPO_CACHE", folder.path().join("cache")).env_remove("VIRTUAL_ENV").env_remove("CONDA_PREFIX");
         command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
         command.stderr(std::process::Stdio::null());
         let mut server = command.spawn().expect("slapoc starts");
         let input = server.stdin.take().expect("piped");
         let output = BufReader::new(server.stdout.take().expect("piped"));
         let mut editor = Editor { server, input, output, folder, next: 0, version: 0, told: Vec::new() };
-        let answer =
-            editor.ask("initialize", json!({ "capabilities": { "general": { "positionEncodings": ["utf-8"] } } }));
+        let capabilities = json!({ "general": { "positionEncodings": ["utf-8"] } });
+        let folders = json!([{ "uri": format!("file://{}", editor.folder.path().display()), "name": "folder" }]);
+        let answer = editor.ask(
+            "initialize",
+            json!({ "capabilities": capabilities, "workspaceFolders": folders, "initializationOptions": options }),
+        );
         assert_eq!(answer["capabilities"]["positionEncoding"], "utf-8");
         editor.tell("initialized", json!({}));
         editor
@@ -122,6 +131,16 @@ impl Editor {
     fn change(&mut self, changes: Value) {
         let document = json!({ "uri": self.uri(), "version": self.version });
         self.tell("textDocument/didChange", json!({ "textDocument": document, "contentChanges": changes }));
+    }
+
+    /// The parameters of the next notification of that kind.
+    fn told_by(&mut self, method: &str) -> Value {
+        loop {
+            let message = if self.told.is_empty() { self.receive() } else { self.told.remove(0) };
+            if message["method"] == method {
+                return message["params"].clone();
+            }
+        }
     }
 
     /// What is wrong with the text that was shown last.
@@ -260,6 +279,11 @@ fn a_model_is_read_again_when_it_has_changed() {
     fs::remove_file(&model).expect("removes");
     editor.tell("textDocument/didSave", json!({ "textDocument": { "uri": editor.uri() } }));
     assert_eq!(editor.codes(), ["S1010"]);
+    // An export that is still at it.
+    fs::write(&model, &good[..good.len() / 2]).expect("writes");
+    editor.tell("workspace/didChangeWatchedFiles", json!({ "changes": [] }));
+    let codes = editor.codes();
+    assert!(codes.len() == 1 && codes[0].starts_with("S10"), "{codes:?}");
     fs::write(&model, good).expect("writes");
     editor.tell("workspace/didChangeWatchedFiles", json!({ "changes": [] }));
     assert_eq!(editor.codes(), [""; 0]);
@@ -279,6 +303,98 @@ fn a_schedule_is_formatted_in_place() {
     editor.end();
 }
 
+#[test]
+fn settings_are_flags_of_check() {
+    let mut editor = Editor::new();
+    editor.show("use std.parallel.column\nknob world = 2 in [2, 4]\n\nschedule main(m: Module) {\n}\n");
+    let shown = |editor: &mut Editor| {
+        let line = |found: &Value| format!("{} {}", found["code"].as_str().unwrap_or(""), found["severity"]);
+        editor.diagnostics().iter().map(line).collect::<Vec<_>>()
+    };
+    assert_eq!(shown(&mut editor), ["S1101 2", "S1102 2"]);
+    let change = |editor: &mut Editor, check: Value| {
+        editor.tell("workspace/didChangeConfiguration", json!({ "settings": { "slapo": { "check": check } } }));
+    };
+    change(&mut editor, json!({ "deny": ["unused-import"] }));
+    assert_eq!(shown(&mut editor), ["S1101 1", "S1102 2"]);
+    change(&mut editor, json!({ "allow": ["warnings"], "set": { "world": 3, "unknown": 1 } }));
+    assert_eq!(shown(&mut editor), ["S0307 1"]);
+    // A model of the settings is looked for in the folder that is open.
+    change(&mut editor, json!({ "allow": ["warnings"], "model": "gone.pt2" }));
+    let found = editor.diagnostics();
+    assert_eq!(found[0]["code"], "S1010", "{found:?}");
+    assert!(found[0]["message"].as_str().expect("text").contains("`gone.pt2`"), "{found:?}");
+    change(&mut editor, json!({ "allow": ["warnings"], "model": "gpt2.pt2", "batch": 8, "seq": 64 }));
+    assert_eq!(shown(&mut editor), [""; 0]);
+    let items = editor.ask_at("textDocument/completion", "schedule main(m: Module) {\n    m.|\n}\n");
+    assert_eq!(items[0]["label"], "transformer");
+    // What is wrong is told, and what was set before holds.
+    change(&mut editor, json!({ "wolrd": 8 }));
+    let message = editor.told_by("window/showMessage");
+    assert!(message["message"].as_str().expect("text").contains("`wolrd`, expected one of `model`"), "{message}");
+    editor.show("use std.parallel.column\nschedule main(m: Module) {\n}\n");
+    assert_eq!(shown(&mut editor), [""; 0]);
+    editor.end();
+}
+
+#[test]
+fn ranks_that_the_settings_name_fill_the_mesh() {
+    let check = json!({ "check": { "world": 8 } });
+    let mut editor = Editor::with(check);
+    let text = main_of("m.data_parallel(over: tp)").replace("tp = 2", "tp = auto");
+    let hover = editor.ask_at("textDocument/hover", &text.replace("over: tp", "over: t|p"));
+    assert!(hover["contents"]["value"].as_str().expect("text").contains("8 ranks"), "{hover}");
+    editor.end();
+    let mut editor = Editor::with(json!({ "check": { "world": 0 } }));
+    assert!(editor.told_by("window/showMessage")["message"].as_str().expect("text").contains("at least 1"));
+    editor.end();
+}
+
+#[test]
+fn files_beside_are_used_and_opened() {
+    let mut editor = Editor::new();
+    let beside = editor.folder.path().join("blocks.slapo");
+    fs::write(&beside, "## Half.\nschedule halves(l: Linear, over: axis) {\n    l.weight.shard(out, over: over)\n}\n")
+        .expect("writes");
+    let items = editor.ask_at("textDocument/completion", "model \"|");
+    assert_eq!((items[0]["label"].as_str(), items.as_array().map(Vec::len)), (Some("gpt2.pt2"), Some(1)));
+    let items = editor.ask_at("textDocument/completion", &main_of("ro|"));
+    let row = items.as_array().expect("items").iter().find(|item| item["label"] == "row").expect("offered");
+    assert_eq!(row["additionalTextEdits"][0]["newText"], "use std.parallel.row\n");
+    let items = editor.ask_at("textDocument/completion", "use |");
+    assert_eq!(items[1]["label"], "blocks", "{items}");
+    let text = main_of("hal|ves(m.lm_head, over: tp)").replace("std.parallel.{column}", "blocks.halves");
+    let found = editor.ask_at("textDocument/definition", &text);
+    assert_eq!(found["uri"], format!("file://{}", beside.display()));
+    assert_eq!(found["range"]["start"], json!({ "line": 1, "character": 9 }));
+    // It is read again when it is written.
+    let uses = text.replacen('|', "", 1);
+    editor.show(&uses);
+    assert!(!editor.codes().contains(&"S0102".to_owned()));
+    fs::write(&beside, "schedule thirds(l: Linear) {\n}\n").expect("writes");
+    editor.tell("workspace/didChangeWatchedFiles", json!({ "changes": [] }));
+    let codes = editor.codes();
+    assert_eq!(codes.len(), 1, "{codes:?}");
+    editor.end();
+}
+
+#[test]
+fn the_models_source_is_opened_where_it_is() {
+    let mut editor = Editor::new();
+    let text = main_of("m.transformer.h[0].at|tn.checkpoint()");
+    assert_eq!(editor.ask_at("textDocument/definition", &text), Value::Null);
+    let packages = editor.folder.path().join(".venv/lib/python3.12/site-packages");
+    let file = packages.join("transformers/models/gpt2/modeling_gpt2.py");
+    fs::create_dir_all(file.parent().expect("a folder")).expect("a folder");
+    fs::write(&file, "").expect("writes");
+    let found = editor.ask_at("textDocument/definition", &text);
+    assert!(
+        found["uri"].as_str().expect("a place").ends_with("/site-packages/transformers/models/gpt2/modeling_gpt2.py")
+    );
+    assert!(found["range"]["start"]["line"].as_u64().expect("a line") > 100, "{found}");
+    editor.end();
+}
+
 /// A text whose `main` has one statement.
 fn main_of(statement: &str) -> String {
     format!("use std.parallel.{{column}}\n{HEAD}schedule main(m: GPT2LMHeadModel) {{\n    {statement}\n}}\n")
@@ -294,6 +410,11 @@ fn paths_are_completed_from_the_model() {
     assert_eq!(items[1]["detail"], "GPT2Attention");
     let checkpoint = items.iter().find(|item| item["label"] == "checkpoint").expect("a primitive");
     assert_eq!(checkpoint["textEdit"]["newText"], "checkpoint()");
+    // This editor has no snippets: what is given is typed on from.
+    let items = editor.ask_at("textDocument/completion", &main_of("col|"));
+    assert_eq!(items[0]["textEdit"]["newText"], "m");
+    let column = items.as_array().expect("items").iter().find(|item| item["label"] == "column").expect("offered");
+    assert_eq!((&column["textEdit"]["newText"], &column["insertTextFormat"]), (&json!("column("), &json!(1)));
     // The model is gone; what was known of it still is.
     fs::remove_file(editor.folder.path().join("gpt2.pt2")).expect("removes");
     let items = editor.ask_at("textDocument/completion", &main_of("m.transformer.|"));
@@ -359,7 +480,8 @@ fn a_text_is_outlined_coloured_and_annotated() {
     let hints =
         editor.ask("textDocument/inlayHint", json!({ "textDocument": document["textDocument"], "range": range }));
     let texts: Vec<&str> = hints.as_array().expect("hints").iter().filter_map(|hint| hint["label"].as_str()).collect();
-    assert_eq!(texts, ["3 modules", "weight [64, 256] → [64, 128], bias [256] → [128]"]);
+    let shapes = "weight [64, 256] → [64, 128], bias [256] → [128]: 97.5 KiB on each rank";
+    assert_eq!(texts, ["2 ranks, 584.8 KiB of parameters on each", "3 modules", shapes]);
     editor.end();
 }
 

@@ -9,7 +9,9 @@ use slapo_syntax::Code;
 fn everything_that_is_listed_is_explained() {
     let list = run(&["explain"]).expect(0).stdout;
     let topics: Vec<&str> = list.lines().filter_map(|l| l.strip_prefix("    ")?.split_whitespace().next()).collect();
-    assert_eq!(topics.len(), Code::ALL.len() + primitives::ALL.len());
+    let library = slapo_stdlib::names().filter_map(slapo_stdlib::module);
+    let schedules = library.flat_map(str::lines).filter(|line| line.starts_with("schedule ")).count();
+    assert_eq!(topics.len(), Code::ALL.len() + primitives::ALL.len() + schedules);
     for topic in &topics {
         let page = run(&["explain", topic]).expect(0).stdout;
         assert!(page.starts_with("# "), "{topic}: {page}");
@@ -23,6 +25,21 @@ fn everything_that_is_listed_is_explained() {
     let all = run(&["explain", "--message-format", "json"]).expect(0).stdout;
     assert_eq!(all.lines().count(), 1 + topics.len());
     assert!(all.starts_with("{\"type\":\"version\""), "{all}");
+}
+
+#[test]
+fn schedules_of_the_library_are_explained_with_their_import() {
+    let page = run(&["explain", "column"]).expect(0).stdout;
+    assert!(
+        page.starts_with("# `column(l: Linear, over: axis, groups: groups = 1, uneven: bool = false)`\n"),
+        "{page}"
+    );
+    assert!(page.contains("first half of a Megatron pair") && page.contains("`use std.parallel.column`"), "{page}");
+    for module in slapo_stdlib::names() {
+        let text = slapo_stdlib::module(module).expect("there");
+        let names = text.lines().filter_map(|line| line.strip_prefix("schedule ")?.split('(').next());
+        names.for_each(|name| assert!(run(&["explain", name]).expect(0).stdout.contains("It is in the library")));
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 -- The language server of schedules in Neovim: `require("slapo").setup()` in `init.lua`.
 --
--- `setup { cmd = { "/path/to/slapoc", "lsp" } }` where `slapoc` is not on the path.
+-- `setup { cmd = { "/path/to/slapoc", "lsp" } }` where `slapoc` is not on the path; `setup { check = { world = 8 } }` for
+-- the flags of `slapoc check`, as the README of the editors lists them.
 
 local M = {}
 
@@ -24,27 +25,42 @@ local function root(markers, buffer)
   return folder
 end
 
-local function start(options, buffer)
-  if vim.fn.executable(options.cmd[1]) == 0 then
-    vim.notify_once(("slapo: there is no `%s`: schedules are not checked"):format(options.cmd[1]), vim.log.levels.WARN)
+-- What `vim.lsp.config` takes (Neovim 0.11).
+function M.config(options)
+  options = vim.tbl_extend("force", defaults, options or {})
+  return {
+    name = "slapoc",
+    cmd = options.cmd,
+    filetypes = { "slapo" },
+    root_markers = options.root_markers,
+    init_options = { check = options.check },
+  }
+end
+
+local function start(config, buffer)
+  if vim.fn.executable(config.cmd[1]) == 0 then
+    local message = "slapo: there is no `%s`: schedules are not checked"
+    vim.notify_once(message:format(config.cmd[1]), vim.log.levels.WARN)
     return
   end
-  local config = { name = "slapoc", cmd = options.cmd, root_dir = root(options.root_markers, buffer) }
+  local folder = root(config.root_markers, buffer)
+  local options = vim.tbl_extend("force", config, { root_dir = folder })
   if vim.lsp.start then
-    vim.lsp.start(config, { bufnr = buffer })
+    vim.lsp.start(options, { bufnr = buffer })
     return
   end
-  clients[config.root_dir] = clients[config.root_dir] or vim.lsp.start_client(config)
-  vim.lsp.buf_attach_client(buffer, clients[config.root_dir])
+  clients[folder] = clients[folder] or vim.lsp.start_client(options)
+  vim.lsp.buf_attach_client(buffer, clients[folder])
+  vim.bo[buffer].omnifunc = "v:lua.vim.lsp.omnifunc"
 end
 
 function M.setup(options)
-  options = vim.tbl_extend("force", defaults, options or {})
+  local config = M.config(options)
   vim.api.nvim_create_autocmd("FileType", {
     pattern = "slapo",
     group = vim.api.nvim_create_augroup("slapo", {}),
     callback = function(event)
-      start(options, event.buf)
+      start(config, event.buf)
     end,
   })
 end

@@ -50,6 +50,9 @@ async function start() {
   const server = { command: path, args: ['lsp'] };
   const starting = new LanguageClient('slapo', 'Slapo', server, {
     documentSelector: [{ language: 'slapo' }],
+    initializationOptions: { check: settings.get('check') },
+    // What is changed later, and files that schedules name.
+    synchronize: { configurationSection: 'slapo' },
     outputChannel: output,
   });
   try {

@@ -10,8 +10,9 @@ const { program } = require('./program');
 const state = {};
 
 class LanguageClient {
-  constructor(id, name, server) {
+  constructor(id, name, server, options) {
     this.server = server;
+    state.options = options;
   }
 
   async start() {
@@ -57,6 +58,13 @@ test('the server is started and stopped', async () => {
   await extension.deactivate();
   assert.deepStrictEqual(state.log, ['start lsp', 'stop']);
   assert.deepStrictEqual(state.warnings, []);
+});
+
+test('the server gets the flags of check, at the start and when they change', async () => {
+  state.settings.check = { world: 8, deny: ['unused-import'] };
+  await activate();
+  assert.deepStrictEqual(state.options.initializationOptions, { check: { world: 8, deny: ['unused-import'] } });
+  assert.strictEqual(state.options.synchronize.configurationSection, 'slapo');
 });
 
 test('a missing server is one warning, also in the output', async () => {

@@ -13,3 +13,4 @@ pub mod patterns;
 pub mod primitives;
 pub mod schedule;
 pub mod trace;
+pub mod units;

@@ -14,12 +14,20 @@ pub struct Action {
     pub diagnostic: usize,
 }
 
-/// The fixes of the diagnostics that touch a span.
+/// The fixes of the diagnostics that touch a span, or else of those that start on its lines.
 pub fn actions(snapshot: &Snapshot, span: Span) -> Vec<Action> {
-    let touches = |place: Span| place.file == span.file && place.start <= span.end && span.start <= place.end;
+    let line = |offset| snapshot.files.line_column(snapshot.file, offset).line;
+    let touches = |place: Span| place.start <= span.end && span.start <= place.end;
+    let is_beside = |place: Span| (line(span.start)..=line(span.end)).contains(&line(place.start));
+    let touching = fixes_at(snapshot, &touches);
+    if touching.is_empty() { fixes_at(snapshot, &is_beside) } else { touching }
+}
+
+fn fixes_at(snapshot: &Snapshot, fits: &dyn Fn(Span) -> bool) -> Vec<Action> {
+    let is_there = |place: Span| place.file == snapshot.file && fits(place);
     let numbered = snapshot.diagnostics.iter().enumerate();
-    let touched = numbered.filter(|(_, found)| found.span().is_some_and(touches));
-    touched.flat_map(|(at, found)| fixes(snapshot, at, found)).collect()
+    let found = numbered.filter(|(_, found)| found.span().is_some_and(is_there));
+    found.flat_map(|(at, found)| fixes(snapshot, at, found)).collect()
 }
 
 fn fixes<'a>(snapshot: &'a Snapshot, at: usize, found: &'a Diagnostic) -> impl Iterator<Item = Action> + 'a {

@@ -4,16 +4,20 @@
 //! brackets around it are still open, they are closed first. Where that word ends up in the tree says what is wanted.
 //! Read [`completions`] first.
 
+mod files;
+
 use crate::Snapshot;
 use crate::describe;
-use crate::scope::{By, Space, imported, library};
+use crate::scope::{By, Space};
 use crate::signatures::{Param, Signature};
 use crate::view::View;
 use crate::words;
+use slapo_core::patterns::operators;
 use slapo_core::primitives::{self, Receiver};
 use slapo_core::schedule::{Function, Kind, Place, Query, WORDS, WordKind};
+use slapo_model::Model;
 use slapo_syntax::ast::{self, AstNode};
-use slapo_syntax::{FileId, ITEM_WORDS, Parse, Span, SyntaxKind, SyntaxNode, SyntaxToken, parse};
+use slapo_syntax::{Edit, FileId, ITEM_WORDS, Parse, Span, SyntaxKind, SyntaxNode, SyntaxToken, parse};
 
 /// Names no schedule.
 const MARKER: &str = "zzCursorzz";
@@ -31,6 +35,8 @@ pub struct Completion {
     pub insert: String,
     /// What is typed of the word so far.
     pub replaced: Span,
+    /// What is to be changed elsewhere: an import that is missing.
+    pub also: Vec<Edit>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +63,9 @@ pub enum CompletionKind {
 pub fn completions(snapshot: &Snapshot, offset: u32) -> Vec<Completion> {
     let text = snapshot.text();
     let Some(before) = text.get(..offset as usize) else { return Vec::new() };
+    if let Some(path) = files::model_path(before) {
+        return files::archives(snapshot, offset - path.len() as u32..offset);
+    }
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let start = before.trim_end_matches(is_word).len();
     let end = before.len() + text[before.len()..].find(|c| !is_word(c)).unwrap_or(text.len() - before.len());
@@ -64,12 +73,13 @@ pub fn completions(snapshot: &Snapshot, offset: u32) -> Vec<Completion> {
     let view = View::on(&marked, snapshot);
     let Some(word) = view.word(start as u32) else { return Vec::new() };
     let replaced = Span::new(snapshot.file, start as u32, end as u32);
-    let mut list = List { replaced, items: Vec::new() };
+    let mut list = List { replaced, beside: &snapshot.beside.modules, items: Vec::new() };
     list.at(&view, word);
     list.items
 }
 
-/// The text with a word at the cursor, parsed: as it is, or with the brackets closed that are open on its line.
+/// The text with a word at the cursor, parsed: as it is, with the brackets closed that are open on its line, or with a body
+/// behind them.
 fn marked(file: FileId, text: &str, start: usize, end: usize) -> Option<Parse> {
     let line = text[..start].rfind('\n').map_or(0, |newline| newline + 1);
     let mut closers = Vec::new();
@@ -85,17 +95,15 @@ fn marked(file: FileId, text: &str, start: usize, end: usize) -> Option<Parse> {
         }
     }
     let closed: String = closers.iter().rev().collect();
-    let tries = ["", closed.as_str()].map(|closed| format!("{}{MARKER}{closed}{}", &text[..start], &text[end..]));
-    let parses = tries.map(|text| parse(file, &text));
+    let with_body = format!("{closed} {{}}");
+    let parsed = |closed: &str| parse(file, &format!("{}{MARKER}{closed}{}", &text[..start], &text[end..]));
     let is_placed = |parse: &Parse| {
         let word = parse.tree.token_at(start as u32);
         word.is_some_and(|word| !word.parent().ancestors().any(|node| node.kind() > SyntaxKind::MissingClose))
     };
-    let [open, closed] = parses;
-    match (is_placed(&open), is_placed(&closed)) {
-        (false, true) => Some(closed),
-        _ => Some(open),
-    }
+    let mut tries = [closed.as_str(), with_body.as_str()].into_iter().map(parsed);
+    let open = parsed("");
+    if is_placed(&open) { Some(open) } else { tries.find(is_placed).or(Some(open)) }
 }
 
 /// Braces of a path or a `use` close on their line; those of blocks do not.
@@ -103,12 +111,14 @@ fn line_uses_braces(line: &str) -> bool {
     line.trim_start().starts_with("use ") || line.contains(".{")
 }
 
-struct List {
+struct List<'s> {
     replaced: Span,
+    /// Modules that can be used.
+    beside: &'s [String],
     items: Vec<Completion>,
 }
 
-impl List {
+impl List<'_> {
     fn push(&mut self, label: &str, kind: CompletionKind, detail: &str, docs: &str) {
         self.push_as(label, kind, detail, docs, label.to_owned());
     }
@@ -118,7 +128,8 @@ impl List {
             return;
         }
         let (detail, docs) = (detail.to_owned(), docs.to_owned());
-        self.items.push(Completion { label: label.to_owned(), kind, detail, docs, insert, replaced: self.replaced });
+        let (replaced, also) = (self.replaced, Vec::new());
+        self.items.push(Completion { label: label.to_owned(), kind, detail, docs, insert, replaced, also });
     }
 
     fn call(&mut self, kind: CompletionKind, signature: &Signature) {
@@ -133,7 +144,7 @@ impl List {
         let parent = word.parent();
         match parent.kind() {
             SyntaxKind::FieldExpr | SyntaxKind::MethodCall | SyntaxKind::BraceName => self.below(view, parent),
-            SyntaxKind::UseItem | SyntaxKind::UseNames => self.library(word),
+            SyntaxKind::UseItem | SyntaxKind::UseNames => self.library(view, word),
             SyntaxKind::NamedType => self.types(view),
             SyntaxKind::Arg => self.labels(view, parent),
             SyntaxKind::Entry if inside(parent, SyntaxKind::InputItem) => self.sizes(),
@@ -169,6 +180,16 @@ impl List {
         if is_brace {
             return;
         }
+        if selected_is_container(view.model, &places) {
+            self.push("*", CompletionKind::Module, &describe::counted(&children(view.model, &places)), "");
+        }
+        if receiver.is_some_and(|receiver| is_match(view, receiver)) {
+            let takes = |receiver| matches!(receiver, Receiver::Match | Receiver::ModuleOrMatch);
+            for primitive in primitives::ALL.iter().filter(|primitive| takes(primitive.receiver)) {
+                self.call(CompletionKind::Method, &Signature::of_primitive(primitive));
+            }
+            return;
+        }
         let fits = |receiver: Receiver| match places.as_slice() {
             [] => (receiver == Receiver::Point) == is_point,
             all => all.iter().any(|place| receiver.takes(*place, is_point, false)),
@@ -178,35 +199,6 @@ impl List {
         }
         for query in Query::names().filter_map(Query::find).filter(|query| asked(*query, &places, is_point)) {
             self.call(CompletionKind::Method, &Signature::of_query(query));
-        }
-    }
-
-    fn library(&mut self, word: SyntaxToken<'_>) {
-        let Some(used) = word.parent().ancestors().find_map(ast::Use::cast) else { return };
-        let segments: Vec<&str> = used.segments().map(|segment| segment.text()).collect();
-        let in_braces = word.parent().kind() == SyntaxKind::UseNames;
-        let at = used.segments().position(|segment| segment == word);
-        match (in_braces, at) {
-            (false, Some(0)) => {
-                self.push_as("std", CompletionKind::Library, "the standard library", "", "std.$0".into())
-            }
-            (false, Some(1)) if segments[0] == "std" => {
-                for name in slapo_stdlib::names() {
-                    let docs = slapo_stdlib::module(name).map(|text| parse(FileId(0), text));
-                    let docs = docs.and_then(|parse| parse.file().docs()).unwrap_or_default();
-                    self.push_as(name, CompletionKind::Library, "library module", &docs, format!("{name}.{{$0}}"));
-                }
-            }
-            _ => {
-                let Some(text) = library(used) else { return };
-                let known: Vec<&str> = imported(used).iter().map(|name| name.text()).collect();
-                for schedule in parse(FileId(0), text).file().schedules() {
-                    let signature = Signature::of_schedule(schedule);
-                    if !known.contains(&signature.name.as_str()) {
-                        self.push(&signature.name, CompletionKind::Function, &signature.label, &signature.docs);
-                    }
-                }
-            }
         }
     }
 
@@ -256,6 +248,18 @@ impl List {
         if matches!(parent.kind(), SyntaxKind::ExprStmt | SyntaxKind::TryStmt) {
             return if in_block(parent) { self.statement(view, at) } else { self.items() };
         }
+        if let Some(knob) = ast::Knob::cast(parent) {
+            // The default comes before the domain.
+            let domain = knob.domain().filter(|domain| at < domain.syntax().start());
+            return self.domain(domain);
+        }
+        if parent.kind() == SyntaxKind::BinaryExpr {
+            let other = parent.children().find(|other| *other != node).and_then(ast::Name::cast);
+            let declared = other.and_then(|name| view.scope.find(Space::Value, name.text(), at));
+            if let Some(By::Knob(knob)) = declared.map(|declared| declared.by) {
+                self.domain(knob.domain());
+            }
+        }
         if parent.kind() == SyntaxKind::Entry {
             if inside(parent, SyntaxKind::MeshItem) {
                 self.words(|kind| kind == WordKind::Auto);
@@ -283,7 +287,11 @@ impl List {
 
     fn wanted(&mut self, view: &View<'_>, at: u32, param: Option<&Param>) {
         match param.and_then(|param| param.kind.as_ref()) {
-            Some(Kind::Axis) => self.names(view, at, |by| matches!(by, By::Axis(_) | By::Param(..))),
+            Some(Kind::Axis) => self.names(view, at, |by| match by {
+                By::Axis(_) => true,
+                By::Param(_, param) => may_be_axis(param),
+                _ => false,
+            }),
             Some(Kind::Dim) => self.words(|kind| kind == WordKind::Dim),
             Some(Kind::DType) => self.words(|kind| kind == WordKind::DType),
             Some(Kind::Order) => self.words(|kind| kind == WordKind::Order),
@@ -297,12 +305,31 @@ impl List {
             Some(kind) if kind.is_place() => {
                 self.names(view, at, |by| matches!(by, By::Let(_) | By::For(_) | By::Param(..)))
             }
+            Some(Kind::Pattern) => self.names(view, at, |by| matches!(by, By::Pattern(_) | By::Import(..))),
+            Some(Kind::Operator) => self.operators(),
             _ => self.anything(view, at),
+        }
+    }
+
+    /// The values of a knob.
+    fn domain(&mut self, domain: Option<ast::Expr<'_>>) {
+        let Some(ast::Expr::List(list)) = domain else { return };
+        for element in list.elements() {
+            self.push(element.syntax().text(), CompletionKind::Value, "of the knob's values", "");
+        }
+    }
+
+    fn operators(&mut self) {
+        for operator in operators::names().filter_map(operators::find) {
+            self.call(CompletionKind::Function, &Signature::of_operator(operator));
         }
     }
 
     fn anything(&mut self, view: &View<'_>, at: u32) {
         self.names(view, at, |_| true);
+        if view.parse.tree.node_at(at).ancestors().any(|node| node.kind() == SyntaxKind::PatternItem) {
+            return self.operators();
+        }
         for function in Function::names().filter_map(Function::find) {
             self.call(CompletionKind::Function, &Signature::of_function(function));
         }
@@ -318,14 +345,20 @@ impl List {
             let docs = declaration.by.docs().unwrap_or_default();
             let (kind, detail) = match declaration.by {
                 By::Axis(entry) => (CompletionKind::Axis, entry.syntax().text().to_owned()),
-                By::Param(_, param) => (CompletionKind::Value, param.syntax().text().to_owned()),
+                By::Param(_, param) | By::Operand(param) => (CompletionKind::Value, param.syntax().text().to_owned()),
                 By::Let(bound) => {
                     let value = bound.value().map_or("", |value| value.syntax().text());
                     (CompletionKind::Value, value.lines().next().unwrap_or("").to_owned())
                 }
                 By::Knob(knob) => (CompletionKind::Value, knob.syntax().text().to_owned()),
+                By::For(turn) => {
+                    let domain = turn.domain().map_or("", |domain| domain.syntax().text());
+                    (CompletionKind::Value, format!("in {domain}"))
+                }
                 _ => (CompletionKind::Value, String::new()),
             };
+            let imported = view.imported(declaration, |item| item.docs().unwrap_or_default());
+            let docs = imported.unwrap_or(docs);
             self.push(declaration.name.text(), kind, &detail, &docs);
         }
     }
@@ -349,6 +382,7 @@ impl List {
                 self.call(CompletionKind::Function, &signature);
             }
         }
+        self.library_schedules(view);
         for (word, insert) in [
             ("for", "for $0 in "),
             ("let", "let $0 = "),
@@ -405,6 +439,51 @@ fn inside(node: SyntaxNode<'_>, kind: SyntaxKind) -> bool {
 
 fn in_block(node: SyntaxNode<'_>) -> bool {
     inside(node, SyntaxKind::Block)
+}
+
+/// Whether a parameter of a schedule can be an axis: by its type, or because it has none.
+fn may_be_axis(param: ast::Param<'_>) -> bool {
+    let ty = match param.ty() {
+        Some(ast::TypeRef::List(list)) => list.element(),
+        ty => ty,
+    };
+    match ty {
+        Some(ast::TypeRef::Named(named)) => {
+            named.name().is_some_and(|name| Kind::named(name.text()) == Some(Kind::Axis))
+        }
+        Some(_) => false,
+        None => true,
+    }
+}
+
+/// Whether places are one container, whose children a `*` is.
+fn selected_is_container(model: Option<&Model>, places: &[Place]) -> bool {
+    let is_container = |place: &Place| match (model, place.module()) {
+        (Some(model), Some(id)) => model.module(id).class.is_empty(),
+        _ => false,
+    };
+    !places.is_empty() && places.iter().all(is_container)
+}
+
+fn children(model: Option<&Model>, places: &[Place]) -> Vec<Place> {
+    model.into_iter().flat_map(|model| places.iter().flat_map(|place| place.children(model))).collect()
+}
+
+/// `m.find(gelu)`, or a name of that.
+fn is_match(view: &View<'_>, expr: ast::Expr<'_>) -> bool {
+    match expr {
+        ast::Expr::Method(method) => method.name().is_some_and(|name| Query::find(name.text()) == Some(Query::Find)),
+        ast::Expr::Name(name) => match view.scope.find(Space::Value, name.text(), name.syntax().start()) {
+            Some(found) => match found.by {
+                By::Let(bound) => {
+                    bound.value().is_some_and(|value| !matches!(value, ast::Expr::Name(_)) && is_match(view, value))
+                }
+                _ => false,
+            },
+            None => false,
+        },
+        _ => false,
+    }
 }
 
 /// `l.input()`, `l.output()`, `w.grad()`

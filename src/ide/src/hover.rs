@@ -7,8 +7,8 @@ use crate::select::Selected;
 use crate::signatures::{Param, Signature};
 use crate::view::View;
 use crate::words;
-use slapo_core::schedule::{Axis, WORDS};
-use slapo_syntax::ast::{self, AstNode, Expr};
+use slapo_core::schedule::{Axis, Query, WORDS};
+use slapo_syntax::ast::{self, AstNode, Expr, Item};
 use slapo_syntax::{Span, SyntaxKind, SyntaxNode, SyntaxToken};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,15 +35,14 @@ pub fn hover(snapshot: &Snapshot, offset: u32) -> Option<Hover> {
 fn word_text<'v>(view: &'v View<'_>, word: SyntaxToken<'v>) -> Option<String> {
     let parent = word.parent();
     match parent.kind() {
-        SyntaxKind::FieldExpr => path(view, parent),
-        SyntaxKind::BraceName => {
-            let brace = ast::Brace::cast(parent.parent()?)?;
-            let from = view.select(brace.receiver()?)?;
-            let model = view.model?;
-            let places = from.places.iter().filter_map(|place| place.named(model, word.text())).collect();
-            Some(describe::selected(model, view.checked, &Selected { places, ..from }))
+        SyntaxKind::FieldExpr | SyntaxKind::BraceName => {
+            Some(describe::selected(view.model?, view.checked, &view.places(word)?))
         }
-        SyntaxKind::MethodCall | SyntaxKind::CallExpr => view.signature(word).map(|found| signature(&found)),
+        SyntaxKind::MethodCall => {
+            let parts = [view.signature(word).map(|found| signature(&found)), point(view, parent)];
+            Some(parts.into_iter().flatten().collect::<Vec<_>>().join("\n\n")).filter(|text| !text.is_empty())
+        }
+        SyntaxKind::CallExpr => view.signature(word).map(|found| signature(&found)),
         SyntaxKind::Arg => label(view, parent, word),
         SyntaxKind::RoleIn => Some(language_word("in")?),
         _ => match view.scope.of(word) {
@@ -57,6 +56,14 @@ fn word_text<'v>(view: &'v View<'_>, word: SyntaxToken<'v>) -> Option<String> {
 fn path<'v>(view: &'v View<'_>, node: SyntaxNode<'v>) -> Option<String> {
     let selected = view.select(Expr::cast(node)?)?;
     Some(describe::selected(view.model?, view.checked, &selected))
+}
+
+/// How ranks hold what a point names, once the schedule compiles.
+fn point<'v>(view: &'v View<'_>, node: SyntaxNode<'v>) -> Option<String> {
+    let method = ast::Method::cast(node)?;
+    let query = Query::find(method.name()?.text())?;
+    let selected = view.select(method.receiver()?)?;
+    describe::points(view.model?, view.checked, view.compiled?, &selected, query)
 }
 
 fn signature(signature: &Signature) -> String {
@@ -94,12 +101,17 @@ fn declaration<'v>(view: &'v View<'_>, declaration: &Declaration<'v>) -> Option<
     let head = match declaration.by {
         By::For(turn) => format!("for {} in {}", declaration.name.text(), turn.domain()?.syntax().text()),
         By::Let(bound) => bound.syntax().text().to_owned(),
-        By::Param(_, param) => param.syntax().text().to_owned(),
+        By::Param(_, param) | By::Operand(param) => param.syntax().text().to_owned(),
         By::Knob(knob) => knob.syntax().text().to_owned(),
         By::Axis(entry) => entry.syntax().text().to_owned(),
         By::Type(item) => item.syntax().text().to_owned(),
         By::Pattern(item) => item.syntax().text().to_owned(),
-        By::Schedule(_) | By::Import(_) => declaration.name.text().to_owned(),
+        By::Import(..) => {
+            let text = |item: Item<'_>| (item.syntax().text().to_owned(), item.docs().unwrap_or_default());
+            let (text, docs) = view.imported(declaration, text)?;
+            return Some(format!("```slapo\n{text}\n```\n\n{docs}").trim_end().to_owned());
+        }
+        By::Schedule(_) => declaration.name.text().to_owned(),
     };
     let axis = view.checked.mesh.axes.iter().find(|axis| axis.name == declaration.name.text());
     let more = match declaration.by {

@@ -1,36 +1,52 @@
 //! From a name to its declaration and to all its uses, and renaming.
 
 use crate::Snapshot;
-use crate::scope::{By, Declaration, Space, library};
+use crate::imports;
+use crate::origin;
+use crate::scope::{By, Declaration, Space};
 use crate::view::View;
-use slapo_core::schedule::{Function, WORDS};
+use slapo_core::schedule::{Function, WORDS, import_parts};
+use slapo_model::SourceLine;
 use slapo_syntax::ast::{self, AstNode};
 use slapo_syntax::{Edit, FileId, Span, SyntaxKind, is_reserved, parse};
 
-/// Where the name at `offset` is declared: in the schedule, or in a library module among the snapshot's files.
-pub fn definition(snapshot: &Snapshot, offset: u32) -> Option<Span> {
+/// Where something is declared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Definition {
+    /// In the schedule, or in a module among the snapshot's files.
+    Schedule(Span),
+    /// In the model's own source.
+    Model(SourceLine),
+}
+
+/// Where what the name at `offset` stands for is declared.
+pub fn definition(snapshot: &Snapshot, offset: u32) -> Option<Definition> {
     let view = View::of(snapshot);
     let word = view.word(offset)?;
     if let Some(used) = ast::Use::cast(word.parent())
-        && used.segments().nth(1) == Some(word)
+        && import_parts(used).0.last() == Some(&word)
     {
-        return Some(Span::new(library_file(snapshot, used)?, 0, 0));
+        return Some(Definition::Schedule(Span::new(source_file(&view, snapshot, used)?, 0, 0)));
     }
-    let declaration = view.scope.of(word)?;
-    match declaration.by {
-        By::Import(used) => {
-            let file = library_file(snapshot, used)?;
+    let Some(declaration) = view.scope.of(word) else {
+        let place = view.places(word)?.places.first().copied()?;
+        return origin::line(view.model?, place).cloned().map(Definition::Model);
+    };
+    let span = match declaration.by {
+        By::Import(used, space) => {
+            let file = source_file(&view, snapshot, used)?;
             let parse = parse(file, snapshot.files.text(file));
-            let mut names = parse.file().schedules().filter_map(ast::Schedule::name);
-            names.find(|name| name.text() == declaration.name.text()).map(|name| name.span())
+            let mut items = parse.file().items().filter(|item| imports::space(*item) == Some(space));
+            items.find_map(|item| item.name().filter(|name| name.text() == declaration.name.text()))?.span()
         }
-        _ => Some(declaration.name.span()),
-    }
+        _ => declaration.name.span(),
+    };
+    Some(Definition::Schedule(span))
 }
 
-fn library_file(snapshot: &Snapshot, used: ast::Use<'_>) -> Option<FileId> {
-    let text = library(used)?;
-    snapshot.files.files().find(|file| *file != snapshot.file && snapshot.files.text(*file) == text)
+fn source_file(view: &View<'_>, snapshot: &Snapshot, used: ast::Use<'_>) -> Option<FileId> {
+    let source = view.source(used)?;
+    snapshot.files.files().find(|file| *file != snapshot.file && snapshot.files.name(*file) == source.name)
 }
 
 /// Every use of the name at `offset`, its declaration included.
@@ -85,7 +101,7 @@ pub fn rename(snapshot: &Snapshot, offset: u32, new: &str) -> Result<Vec<Edit>, 
 fn fixed(declaration: &Declaration<'_>) -> Option<String> {
     let name = declaration.name.text();
     match declaration.by {
-        By::Import(_) => Some(format!("`{name}` belongs to the library")),
+        By::Import(..) => Some(format!("`{name}` belongs to another file")),
         By::Schedule(_) if name == "main" => Some("a schedule starts at `main`".to_owned()),
         _ => None,
     }

@@ -3,6 +3,8 @@
 //! Follows the tree alone, so that it has answers for text that is broken elsewhere. One name has one meaning wherever
 //! it is visible, so what a word stands for is the declaration of that name around it. Read [`Scope`] first.
 
+use crate::imports;
+use slapo_core::schedule::Modules;
 use slapo_syntax::ast::{self, AstNode, Item, Stmt};
 use slapo_syntax::{Parse, SyntaxKind, SyntaxNode, SyntaxToken};
 use std::collections::BTreeMap;
@@ -33,13 +35,15 @@ pub enum By<'t> {
     Let(ast::Let<'t>),
     For(ast::For<'t>),
     Param(ast::Schedule<'t>, ast::Param<'t>),
+    /// What a pattern is about.
+    Operand(ast::Param<'t>),
     Knob(ast::Knob<'t>),
     Axis(ast::Entry<'t>),
     Schedule(ast::Schedule<'t>),
     Type(ast::TypeDef<'t>),
     Pattern(ast::Pattern<'t>),
-    /// A name of a library module.
-    Import(ast::Use<'t>),
+    /// A name of another module, where it means something of that space.
+    Import(ast::Use<'t>, Space),
 }
 
 /// Name spaces: a schedule and a value may share a name.
@@ -53,9 +57,11 @@ pub enum Space {
 impl By<'_> {
     pub fn space(self) -> Space {
         match self {
-            By::Let(_) | By::For(_) | By::Param(..) | By::Knob(_) | By::Axis(_) | By::Pattern(_) => Space::Value,
-            By::Schedule(_) | By::Import(_) => Space::Callable,
+            By::Let(_) | By::For(_) | By::Param(..) | By::Operand(_) => Space::Value,
+            By::Knob(_) | By::Axis(_) | By::Pattern(_) => Space::Value,
+            By::Schedule(_) => Space::Callable,
             By::Type(_) => Space::Type,
+            By::Import(_, space) => space,
         }
     }
 
@@ -67,20 +73,21 @@ impl By<'_> {
             By::Schedule(item) => item.docs(),
             By::Type(item) => item.docs(),
             By::Pattern(item) => item.docs(),
-            By::For(_) | By::Param(..) | By::Axis(_) | By::Import(_) => None,
+            By::For(_) | By::Param(..) | By::Operand(_) | By::Axis(_) | By::Import(..) => None,
         }
     }
 }
 
 impl<'t> Scope<'t> {
-    pub fn new(parse: &'t Parse) -> Scope<'t> {
+    /// The names of a schedule that uses these modules.
+    pub fn new(parse: &'t Parse, modules: &Modules) -> Scope<'t> {
         let mut scope = Scope::default();
         let whole = 0..parse.root().end() + 1;
         for item in parse.file().items() {
             match item {
                 Item::Use(used) => {
-                    for name in imported(used) {
-                        scope.add(Some(name), By::Import(used), whole.clone());
+                    for (name, space) in imports::names(modules, used) {
+                        scope.add(Some(name), By::Import(used, space), whole.clone());
                     }
                 }
                 Item::Mesh(mesh) => {
@@ -91,7 +98,13 @@ impl<'t> Scope<'t> {
                 Item::Knob(knob) => scope.add(knob.name(), By::Knob(knob), whole.clone()),
                 Item::Let(bound) => scope.add(bound.name(), By::Let(bound), whole.clone()),
                 Item::Type(item) => scope.add(item.name(), By::Type(item), whole.clone()),
-                Item::Pattern(item) => scope.add(item.name(), By::Pattern(item), whole.clone()),
+                Item::Pattern(item) => {
+                    scope.add(item.name(), By::Pattern(item), whole.clone());
+                    let node = item.syntax();
+                    for param in item.params().into_iter().flat_map(ast::ParamList::params) {
+                        scope.add(param.name(), By::Operand(param), node.start()..node.end());
+                    }
+                }
                 Item::Schedule(schedule) => {
                     scope.add(schedule.name(), By::Schedule(schedule), whole.clone());
                     scope.schedule(schedule);
@@ -191,21 +204,6 @@ impl<'t> Scope<'t> {
         let same = words.filter(|word| word.text() == declaration.name.text());
         same.filter(|word| self.of(*word).is_some_and(|found| found.name == declaration.name)).collect()
     }
-}
-
-/// The names that a `use` brings.
-pub fn imported(used: ast::Use<'_>) -> Vec<SyntaxToken<'_>> {
-    match used.names() {
-        Some(names) => names.collect(),
-        None => used.segments().skip(2).last().into_iter().collect(),
-    }
-}
-
-/// The library module that a `use` names: `parallel`.
-pub fn library(used: ast::Use<'_>) -> Option<&'static str> {
-    let mut segments = used.segments();
-    let is_library = segments.next().is_some_and(|first| first.text() == "std");
-    is_library.then(|| segments.next().and_then(|module| slapo_stdlib::module(module.text()))).flatten()
 }
 
 /// The call whose argument a node is.

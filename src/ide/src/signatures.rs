@@ -1,6 +1,7 @@
 //! What can be called, and with what: primitives, queries, functions, collectives and schedules in one form.
 
 use crate::words;
+use slapo_core::patterns::operators::{Given, Operator};
 use slapo_core::primitives::Primitive;
 use slapo_core::schedule::{Function, Kind, Query};
 use slapo_syntax::ast::{self, AstNode, TypeRef};
@@ -67,6 +68,26 @@ impl Signature {
         Some(Signature::new(name, format!("{name}({args})"), docs.to_owned(), bare(args)))
     }
 
+    /// An operator of patterns and replacements.
+    pub fn of_operator(operator: &Operator) -> Signature {
+        let params = operator.slots.iter().map(|slot| Param {
+            name: slot.name.to_owned(),
+            label: match (slot.default, slot.usual()) {
+                (None, _) => slot.name.to_owned(),
+                (Some(_), Given::Absent) => format!("[{}]", slot.name),
+                (Some(_), usual) => format!("{} = {usual}", slot.name),
+            },
+            docs: if slot.is_tensor() { "a tensor".to_owned() } else { "an attribute".to_owned() },
+            kind: None,
+            is_optional: slot.default.is_some(),
+            has_label: true,
+        });
+        let params: Vec<Param> = params.collect();
+        let labels: Vec<&str> = params.iter().map(|param| param.label.as_str()).collect();
+        let label = format!("{}({})", operator.name, labels.join(", "));
+        Signature::new(operator.name, label, "An operator, in patterns and replacements.".to_owned(), params)
+    }
+
     pub fn of_schedule(schedule: ast::Schedule<'_>) -> Signature {
         let name = schedule.name().map_or("", |name| name.text());
         let params = schedule.params().into_iter().flat_map(ast::ParamList::params).filter_map(|param| {
@@ -92,7 +113,10 @@ fn bare(args: &str) -> Vec<Param> {
         name: arg.trim_matches(['[', ']']).to_owned(),
         label: arg.to_owned(),
         docs: String::new(),
-        kind: arg.starts_with("dim").then_some(Kind::Dim),
+        kind: match arg {
+            "pattern" => Some(Kind::Pattern),
+            _ => arg.starts_with("dim").then_some(Kind::Dim),
+        },
         is_optional: true,
         has_label: false,
     };

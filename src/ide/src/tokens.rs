@@ -1,7 +1,7 @@
 //! What every word of a text is, for editors that colour by meaning.
 
 use crate::Snapshot;
-use crate::scope::{By, Scope};
+use crate::scope::{By, Scope, Space};
 use slapo_core::schedule::WORDS;
 use slapo_syntax::{Span, SyntaxKind, SyntaxToken};
 
@@ -54,7 +54,7 @@ impl TokenKind {
 
 /// All tokens that have a meaning, in the order of the text.
 pub fn tokens(snapshot: &Snapshot) -> Vec<Token> {
-    let scope = Scope::new(&snapshot.parse);
+    let scope = Scope::new(&snapshot.parse, &snapshot.modules);
     let leaves = snapshot.parse.root().leaves();
     let token = |leaf: SyntaxToken<'_>| {
         let (kind, is_declaration) = kind(&scope, leaf)?;
@@ -79,11 +79,13 @@ fn kind(scope: &Scope<'_>, leaf: SyntaxToken<'_>) -> Option<(TokenKind, bool)> {
 fn word(scope: &Scope<'_>, word: SyntaxToken<'_>) -> Option<(TokenKind, bool)> {
     if let Some(found) = scope.of(word) {
         let kind = match found.by {
-            By::Let(_) | By::For(_) | By::Knob(_) | By::Pattern(_) => TokenKind::Variable,
-            By::Param(..) => TokenKind::Parameter,
+            By::Param(..) | By::Operand(_) => TokenKind::Parameter,
             By::Axis(_) => TokenKind::Axis,
-            By::Schedule(_) | By::Import(_) => TokenKind::Schedule,
-            By::Type(_) => TokenKind::Type,
+            by => match by.space() {
+                Space::Value => TokenKind::Variable,
+                Space::Callable => TokenKind::Schedule,
+                Space::Type => TokenKind::Type,
+            },
         };
         return Some((kind, found.name == word));
     }

@@ -87,7 +87,7 @@ pub enum Command {
     Inspect(Inspect),
     /// Write schedules in the one style, in place
     Fmt(Fmt),
-    /// Explain a diagnostic's code or a primitive
+    /// Explain a diagnostic's code, a primitive or a schedule of the library
     Explain(Explain),
     /// What slapoc finds on this machine, for bug reports
     Doctor(Doctor),
@@ -356,8 +356,8 @@ pub struct Fmt {
 
 #[derive(Debug, Group)]
 pub struct Explain {
-    /// S0601, checkpoint, …; everything there is if left out
-    #[arg(value_name = "CODE|PRIMITIVE")]
+    /// S0601, checkpoint, column, …; everything there is if left out
+    #[arg(value_name = "CODE|PRIMITIVE|SCHEDULE")]
     pub topic: Option<String>,
 }
 

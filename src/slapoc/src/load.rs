@@ -12,6 +12,7 @@ use slapo_model::{InputSizes, Legal, Model, legal_sizes};
 use slapo_syntax::{Code, Diagnostic, FileId, Parse, SourceMap, Span};
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 /// Longer schedules are some other file.
@@ -130,6 +131,25 @@ pub fn modules(schedule: &Path, parse: &Parse) -> Modules {
             },
         }
     })
+}
+
+/// The names of the modules that a schedule can use, itself left out.
+pub fn modules_beside(schedule: &Path) -> Vec<String> {
+    let own = schedule.file_stem().and_then(|stem| stem.to_str());
+    let names = schedule.parent().map(modules_in).unwrap_or_default();
+    names.into_iter().filter(|name| Some(name.as_str()) != own).collect()
+}
+
+/// The models in the folder of a schedule and in the folders in it, by their paths from there, sorted.
+pub fn archives_beside(schedule: &Path) -> Vec<String> {
+    let Some(folder) = schedule.parent() else { return Vec::new() };
+    let entries = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let below = entries(folder).filter(|path| path.is_dir()).flat_map(|path| entries(&path).collect::<Vec<_>>());
+    let archives = entries(folder).chain(below).filter(|path| path.extension().is_some_and(|ending| ending == "pt2"));
+    let shown = |path: PathBuf| path.strip_prefix(folder).ok()?.to_str().map(str::to_owned);
+    let mut names: Vec<String> = archives.filter_map(shown).collect();
+    names.sort();
+    names
 }
 
 /// The names of the modules in a folder, sorted.
@@ -264,7 +284,7 @@ pub fn archive(path: &Path, name: &str) -> std::result::Result<Archive, Vec<Diag
         Code::UnreadableModel => diagnostic,
         _ => with_file(diagnostic, name),
     };
-    open(path, name).map_err(|diagnostics| diagnostics.into_iter().map(named).collect())
+    open(path, name, 0).map_err(|diagnostics| diagnostics.into_iter().map(named).collect())
 }
 
 /// Says which file a diagnostic is about, where no place does.
@@ -278,7 +298,7 @@ pub fn with_file(mut diagnostic: Diagnostic, name: &str) -> Diagnostic {
 /// The model that a schedule names at `span`, relative to the schedule's folder.
 fn archive_of_schedule(schedule: &Path, name: &str, span: Span) -> std::result::Result<Archive, Vec<Diagnostic>> {
     let path = model_path(schedule, name);
-    open(&path, name).map_err(|diagnostics| labelled(diagnostics, &path, name, span))
+    open(&path, name, 0).map_err(|diagnostics| labelled(diagnostics, &path, name, span))
 }
 
 /// Where the model is that a schedule names.
@@ -295,9 +315,10 @@ pub fn labelled(diagnostics: Vec<Diagnostic>, path: &Path, name: &str, span: Spa
     diagnostics.into_iter().map(|diagnostic| diagnostic.primary(span, here.clone())).collect()
 }
 
-/// Opens a model that messages call `name`; what is wrong with it has no place yet.
-pub fn open(path: &Path, name: &str) -> std::result::Result<Archive, Vec<Diagnostic>> {
-    let file = map(path).map_err(|e| {
+/// Opens a model that messages call `name`; what is wrong with it has no place yet. A file of at most `most_copied` bytes is
+/// read, a larger one mapped.
+pub fn open(path: &Path, name: &str, most_copied: u64) -> std::result::Result<Archive, Vec<Diagnostic>> {
+    let file = bytes(path, most_copied).map_err(|e| {
         let message = format!("cannot read the model `{name}`: {}", reason(&e));
         let diagnostic = Diagnostic::error(Code::UnreadableModel, message);
         vec![match e.kind() {
@@ -306,14 +327,31 @@ pub fn open(path: &Path, name: &str) -> std::result::Result<Archive, Vec<Diagnos
             _ => diagnostic,
         }]
     })?;
-    match slapo_model::import(file.as_deref().unwrap_or_default()) {
+    match slapo_model::import(&file) {
         Ok(model) => Ok(Archive { path: path.to_owned(), name: name.to_owned(), model }),
         Err(errors) => Err(errors.iter().map(schedule::import_diagnostic).collect()),
     }
 }
 
-fn map(path: &Path) -> io::Result<Option<Mmap>> {
-    let file = File::open(path)?;
+/// The contents of a file.
+enum Bytes {
+    Copied(Vec<u8>),
+    Mapped(Mmap),
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Bytes::Copied(bytes) => bytes,
+            Bytes::Mapped(map) => map,
+        }
+    }
+}
+
+fn bytes(path: &Path, most_copied: u64) -> io::Result<Bytes> {
+    let mut file = File::open(path)?;
     let found = file.metadata()?;
     if found.is_dir() {
         return Err(io::Error::other("it is a folder"));
@@ -321,11 +359,14 @@ fn map(path: &Path) -> io::Result<Option<Mmap>> {
     if !found.is_file() {
         return Err(io::Error::other("it is not a regular file"));
     }
-    if found.len() == 0 {
-        return Ok(None);
+    // An empty file cannot be mapped.
+    if found.len() <= most_copied || found.len() == 0 {
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        return Ok(Bytes::Copied(bytes));
     }
     // SAFETY: a file that is cut short while it is read ends the process, as for every mapped file.
-    Ok(Some(unsafe { Mmap::map(&file) }?))
+    Ok(Bytes::Mapped(unsafe { Mmap::map(&file) }?))
 }
 
 /// Of the text, of what it uses and of what the command line chooses in it.

@@ -1,5 +1,5 @@
 //! `cargo xtask bench train`: a training step of ours beside one of eager PyTorch, in time and in memory; `bench check`: what
-//! the compiler takes on large models.
+//! the compiler takes on large models; `bench editor`: how long a keystroke waits for the language server.
 //!
 //! Fresh processes in alternation; the median step of each run; the geometric mean of the pairs' ratios, and of PyTorch
 //! against itself beside it. A figure counts only where PyTorch agrees with itself within 5 %. Knows how to start the two
@@ -102,6 +102,26 @@ pub fn check(_: &[String]) -> Result<ExitCode> {
     stages.finish();
     println!("{:<22} {:<6} {:>10} {:>11}", "model", "", "fastest", "resident");
     rows.iter().for_each(|row| println!("{row}"));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints one table row per question of an editor, on GPT-2 as published.
+pub fn editor(_: &[String]) -> Result<ExitCode> {
+    let mut stages = Stages::new();
+    let libtorch = stages.run("libtorch", libtorch::find)?;
+    let python = stages.run("python", || Python::find(&libtorch))?;
+    stages.run("build", || stage::succeed(&mut cargo(&libtorch, &["build", "--release", "-p", "slapoc"])))?;
+    let built = stage::target_directory()?;
+    let archive = stages.run("export", || python.export(&LARGE[0].0, &built.join("bench")))?;
+    let mut command = Command::new("python3");
+    command.arg("tests/bench/keystrokes.py").arg(built.join("release/slapoc")).arg(archive);
+    let lines = stages.run("measure", || lines(&mut command))?;
+    stages.finish();
+    println!("{:<24} {:>9} {:>9} {:>9}", "keystroke, 500 lines, to", "median", "worst", "processor");
+    for (line, what) in lines.iter().zip(["diagnostics", "completion"]) {
+        let of = |key| number(line, key).map(|seconds| format!("{:.1} ms", seconds * 1e3)).unwrap_or_default();
+        println!("{what:<24} {:>9} {:>9} {:>9}", of("median"), of("worst"), of("processor"));
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -27,7 +27,7 @@ const COMMANDS: [Command; 6] = [
     Command { name: "bench", does: "measurements", run: bench },
     Command {
         name: "editors",
-        does: "the checks of the VS Code extension and of the files for Vim",
+        does: "the checks of the VS Code extension and of the files for Vim and Neovim",
         run: test_editors,
     },
     Command {
@@ -44,13 +44,14 @@ const DEMO: [&str; 6] =
 /// A bare `cargo test` leaves out what needs the worker.
 const FEATURES: &str = "--features=slapoc/worker-tests";
 
-const BENCHES: [Command; 3] = [
+const BENCHES: [Command; 4] = [
     Command { name: "check", does: "time and memory of `slapoc check` on large models", run: bench::check },
     Command {
         name: "train",
         does: "a training step beside one of eager PyTorch, in time and memory",
         run: bench::train,
     },
+    Command { name: "editor", does: "how long a keystroke waits for the language server", run: bench::editor },
     Command { name: "kernels", does: "the worker's own kernels beside libtorch's", run: bench_kernels },
 ];
 
@@ -104,7 +105,8 @@ fn demo(_: &[String]) -> Result<ExitCode> {
 fn test(_: &[String]) -> Result<ExitCode> {
     let mut stages = Stages::new();
     let libtorch = stages.run("libtorch", libtorch::find)?;
-    let worker = stage::target_directory()?.join("debug/slapo-worker");
+    let built = stage::target_directory()?.join("debug");
+    let worker = built.join("slapo-worker");
     let with_worker = |arguments: &[&str]| {
         let mut command = cargo(&libtorch, arguments);
         command.env("SLAPO_WORKER", &worker);
@@ -117,7 +119,7 @@ fn test(_: &[String]) -> Result<ExitCode> {
     ] {
         stages.run(name, || stage::succeed(&mut with_worker(arguments)))?;
     }
-    stages.run("editors", editors::test)?;
+    stages.run("editors", || editors::test(&built.join("slapoc")))?;
     let all = ["test", "--workspace", FEATURES, "--no-fail-fast"];
     stages.run("test", || stage::count_tests(&mut with_worker(&all)))?;
     stages.finish();
@@ -125,7 +127,8 @@ fn test(_: &[String]) -> Result<ExitCode> {
 }
 
 fn test_editors(_: &[String]) -> Result<ExitCode> {
-    editors::test()?;
+    stage::succeed(&mut stage::bare_cargo(&["build", "--quiet", "--package", "slapoc"]))?;
+    editors::test(&stage::target_directory()?.join("debug/slapoc"))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -6,6 +6,7 @@
 //! collectives are accumulations over time.
 
 mod guess;
+mod held;
 mod listing;
 mod nesting;
 mod partition;
@@ -14,6 +15,7 @@ mod sections;
 mod syncs;
 mod view;
 
+pub use held::{Held, Holdings, first_piece, forward};
 pub use listing::listing;
 pub use nesting::{Crossing, nesting};
 pub use partition::{Here, partition};

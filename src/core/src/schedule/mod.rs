@@ -33,7 +33,7 @@ mod wrong_axis;
 pub use builtins::{Function, Query, WORDS, Word};
 pub use faults::{bind_diagnostic, fault_diagnostic, fault_diagnostics, import_diagnostic};
 pub use mesh::{Axis, Mesh};
-pub use modules::{Found, Modules};
+pub use modules::{Found, LIBRARY, Modules, parts as import_parts};
 pub use number::{ArithmeticError, Number};
 pub use points::{Point, Port, Ports};
 pub use replay::{Recorded, ReplayError, replay};

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The library that comes with the compiler.
-pub(super) const LIBRARY: &str = "std";
+pub const LIBRARY: &str = "std";
 
 /// The files that a schedule uses, directly or through others.
 #[derive(Clone, Debug, Default)]
@@ -60,6 +60,14 @@ impl Modules {
         })
     }
 
+    /// The name in messages and the text of the file that a `use` of the checked schedule reads from, if it was found.
+    pub fn of(&self, item: Use<'_>) -> Option<(&str, &str)> {
+        match self.get(&path_of("", &parts(item).0))? {
+            Found::Text { name, text } => Some((name, text)),
+            Found::Nothing { .. } => None,
+        }
+    }
+
     pub(super) fn own(&self) -> Option<&str> {
         self.own.as_deref()
     }
@@ -76,7 +84,7 @@ impl Modules {
 
 /// The module that a `use` reads from, and the names it takes: `use std.memory.every` names one thing,
 /// `use std.memory.{a, b}` several.
-pub(super) fn parts<'t>(item: Use<'t>) -> (Vec<SyntaxToken<'t>>, Vec<SyntaxToken<'t>>) {
+pub fn parts<'t>(item: Use<'t>) -> (Vec<SyntaxToken<'t>>, Vec<SyntaxToken<'t>>) {
     let mut path: Vec<SyntaxToken> = item.segments().collect();
     // A module of the library has two words, a file at least one.
     let least = if path.first().is_some_and(|first| first.text() == LIBRARY) { 2 } else { 1 };

@@ -61,7 +61,7 @@ fn only_points_can_be_synced() {
 
 #[test]
 fn arguments_are_what_their_parameter_wants() {
-    let axes = ["dp", "tp", "m"];
+    let axes = ["dp", "tp"];
     assert_eq!(labels(&main_of("column(m.transformer.h[0].mlp.c_fc, over: |)")), axes);
     assert_eq!(labels(&main_of("column(m.transformer.h[0].mlp.c_fc, over: |")), axes, "the bracket is still open");
     let roles = labels(&main_of("m.lm_head.weight.shard(|, over: tp)"));
@@ -108,6 +108,88 @@ fn the_library_is_offered_where_it_is_used() {
 }
 
 #[test]
+fn files_beside_are_offered_with_what_they_declare() {
+    let (mut snapshot, offset) = at("use |");
+    snapshot.beside.modules = vec!["blocks".to_owned()];
+    let found: Vec<String> = completions(&snapshot, offset).into_iter().map(|one| one.insert).collect();
+    assert_eq!(found, ["std.$0", "blocks.{$0}"]);
+    let found = labels("use own.blocks.{halves, |}\n");
+    assert_eq!(found, ["gelu_new", "Mlp"]);
+    let used = main_of("hal|").replace("use std", "use own.blocks.{halves, gelu_new}\nuse std");
+    assert_eq!(one(&used, "halves").detail, "halves(l: Linear, over: axis)");
+    let used = main_of("m.find(|)").replace("use std", "use own.blocks.{halves, gelu_new}\nuse std");
+    assert_eq!(labels(&used), ["gelu_new"]);
+    assert_eq!(one(&used, "gelu_new").docs, "As published.");
+}
+
+#[test]
+fn models_are_offered_in_the_quotes() {
+    let inserted = |text: &str| {
+        let (mut snapshot, offset) = at(text);
+        snapshot.beside.archives = vec!["gpt2.pt2".to_owned()];
+        let found = completions(&snapshot, offset);
+        found.iter().map(|one| (one.insert.clone(), snapshot.files.slice(one.replaced).to_owned())).collect::<Vec<_>>()
+    };
+    let one = |replaced: &str| vec![("gpt2.pt2".to_owned(), replaced.to_owned())];
+    assert_eq!(inserted("model \"|"), one(""));
+    assert_eq!(inserted("model \"gp|t.pt2\"\nmesh { tp = 2 }"), one("gpt.pt2"));
+    assert!(!inserted("model \"a.pt2\" |").contains(&one("")[0]), "behind the quotes");
+}
+
+#[test]
+fn schedules_of_the_library_bring_their_import() {
+    let text = main_of("co|");
+    let found = one(&text, "column_gathered");
+    let [edit] = found.also.as_slice() else { panic!("{found:?}") };
+    assert_eq!((edit.span.start, edit.replacement.as_str()), (0, "use std.parallel.column_gathered\n"));
+    assert_eq!(one(&text, "column").also, [], "that is imported");
+}
+
+#[test]
+fn a_schedule_is_completed_before_it_has_a_body() {
+    let found = labels(&format!("{HEAD}schedule main(m: |"));
+    assert!(found.contains(&"GPT2LMHeadModel".to_owned()) && !found.contains(&"mesh".to_owned()), "{found:?}");
+    let found = labels(&format!("{HEAD}schedule main(m: GPT2LMHeadModel) {{\n    for b in m.transformer.|"));
+    assert_eq!(found[..4], ["wte", "wpe", "drop", "h"]);
+    let found = labels(&format!("{HEAD}schedule main(m: GPT2LMHeadModel) {{\n    if not m.|"));
+    assert_eq!(found[..2], ["transformer", "lm_head"]);
+}
+
+#[test]
+fn selectors_and_ranges_are_followed_to_the_model() {
+    let children = ["ln_1", "attn", "ln_2", "mlp"];
+    assert_eq!(labels(&main_of("m.transformer.h.*.|"))[..4], children);
+    assert_eq!(labels(&main_of("m.transformer.h[..2].|"))[..4], children);
+    assert_eq!(labels(&main_of("m.transformer.h[len(m.transformer.h) / 2 ..].|"))[..4], children);
+    assert_eq!(labels(&main_of("m.transformer.h[-1].mlp.|"))[..2], ["c_fc", "c_proj"]);
+    let star = one(&main_of("m.transformer.h.|"), "*");
+    assert_eq!((star.detail.as_str(), star.insert.as_str()), ("3 modules", "*"));
+    assert!(!labels(&main_of("m.transformer.|")).contains(&"*".to_owned()), "that has a class");
+}
+
+#[test]
+fn values_of_a_knob_are_offered() {
+    let knob = "knob depth = 4 in [1, 2, 4]\n";
+    assert_eq!(labels("knob depth = | in [1, 2, 4]\n"), ["1", "2", "4"]);
+    let found = labels(&format!("{knob}{}", main_of("if depth == | {\n    }")));
+    assert_eq!(found[..3], ["1", "2", "4"]);
+    assert_eq!(labels("knob depth = 4 in |\n"), [""; 0]);
+}
+
+#[test]
+fn patterns_and_replacements_have_operators() {
+    let found = labels(&format!("pattern twice(x) = |\n{}", main_of("")));
+    assert!(found.contains(&"x".to_owned()), "{found:?}");
+    assert!(found.contains(&"layer_norm".to_owned()) && !found.contains(&"len".to_owned()), "{found:?}");
+    let pattern = format!("pattern twice(x) = x * 2\n{}", main_of("m.find(twice).|"));
+    let found = labels(&pattern);
+    assert!(found.contains(&"replace".to_owned()) && !found.contains(&"shard".to_owned()), "{found:?}");
+    let gelu = one(&pattern.replace(".|", ".replace(|)"), "gelu");
+    assert_eq!(gelu.detail, "gelu(x, approximate = \"none\")");
+    assert_eq!(gelu.insert, "gelu($0)");
+}
+
+#[test]
 fn items_types_and_sizes_have_their_words() {
     assert!(labels("|").contains(&"schedule".to_owned()));
     assert!(labels(&format!("{HEAD}sch|")).contains(&"schedule".to_owned()));
@@ -149,4 +231,6 @@ fn signatures_follow_the_cursor() {
     assert_eq!(active(&main_of("m.lm_head.weight.shard(out, over: |)")), some("shard", "over"));
     assert_eq!(active(&main_of("m.lm_head.output().sync(reduce_scatter(|")), some("reduce_scatter", "dim"));
     assert_eq!(active(&main_of("m.freeze()|")), None);
+    let pattern = format!("pattern normed(x) = layer_norm(x, |)\n{}", main_of(""));
+    assert_eq!(active(&pattern), some("layer_norm", "w"));
 }

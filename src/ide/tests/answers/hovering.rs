@@ -4,7 +4,8 @@ use super::{at, main_of};
 use slapo_ide::hover;
 
 fn text(schedule: &str) -> String {
-    let (snapshot, offset) = at(schedule);
+    let (mut snapshot, offset) = at(schedule);
+    snapshot.check_layouts();
     hover(&snapshot, offset).unwrap_or_else(|| panic!("nothing at the cursor: {schedule}")).text
 }
 
@@ -34,6 +35,41 @@ fn modules_have_classes_parameters_and_children() {
 fn parameters_have_shapes_whole_and_local() {
     let split = "m.transformer.h[0].mlp.c_fc.|weight.shard(out, over: tp)";
     assert_says(&main_of(split), &["[64, 256] f32, [64, 128] on each rank", "dimensions `in`, `out`"]);
+    assert_says(&main_of(split), &["`dp` R, `tp` S(1): 32.0 KiB on each rank", "torch.addmm"]);
+    assert_says(&main_of("m.transformer.|wte.freeze()"), &["16384 parameters in all: 64.0 KiB on each rank"]);
+}
+
+/// A pair as in Megatron: what comes in is whole, what lies between is split, and a sum goes out.
+#[test]
+fn points_say_how_ranks_hold_them() {
+    let pair = |statement: &str| {
+        main_of(&format!(
+            "m.data_parallel(over: dp)\n    for b in m.transformer.h {{\n        column(b.mlp.c_fc, over: tp)\n        \
+             row(b.mlp.c_proj, over: tp)\n    }}\n    {statement}"
+        ))
+    };
+    let of = |statement: &str, wanted: &str| assert_says(&pair(statement), &[wanted]);
+    of("m.transformer.h[0].mlp.c_fc.out|put().sync(slice(hidden), over: tp)", "The value as it leaves the module");
+    of(
+        "let y = m.transformer.h[0].mlp.c_fc.out|put()",
+        "* output [8, 64, 256] f32, [4, 64, 128] on each rank; `dp` S(0), `tp` S(2): 128.0 KiB on each rank",
+    );
+    of("let y = m.transformer.h.*.mlp.c_fc.out|put()", "At each of 3 modules:");
+    of("let y = m.transformer.h[0].mlp.c_proj.out|put()", "`dp` S(0), `tp` P → R: 64.0 KiB on each rank");
+    of("let y = m.transformer.h[0].mlp.c_fc.in|put()", "`dp` S(0), `tp` R: 64.0 KiB on each rank");
+    of(
+        "let g = m.transformer.h[0].mlp.c_fc.weight.gr|ad()",
+        "* gradient [64, 256] f32, [64, 128] on each rank; `dp` R, `tp` S(1): 32.0 KiB on each rank",
+    );
+}
+
+#[test]
+fn what_other_files_declare_is_explained() {
+    let text =
+        |statement: &str| main_of(statement).replace("use std", "use own.blocks.{halves, gelu_new, Mlp}\nuse std");
+    assert_says(&text("hal|ves(m.lm_head, over: tp)"), &["halves(l: Linear, over: axis)", "Its weight in two."]);
+    assert_says(&text("m.find(gelu|_new)"), &["pattern gelu_new(x) =", "As published."]);
+    assert_says(&text("m.**.only(M|lp).freeze()"), &["type Mlp = { c_fc: Linear }"]);
 }
 
 #[test]
@@ -66,6 +102,7 @@ fn schedules_and_values_say_what_they_are() {
         &main_of("col|umn(m.lm_head, over: tp)"),
         &["column(l: Linear, over: axis", "first half of a Megatron pair"],
     );
+    assert_says(&main_of("checkpoint_|every(m.transformer.h, n: 2)"), &["n: int", "Recomputes every `n`-th block"]);
     assert_says(&main_of("column(m.lm_head, over: t|p)"), &["tp = 2", "2 ranks"]);
     let documented = format!("## How much.\nknob ratio = 0.5 in [0.0, 0.5]\n\n{}", main_of("let x = rat|io"));
     assert_says(&documented, &["knob ratio = 0.5 in [0.0, 0.5]", "How much."]);

@@ -6,9 +6,10 @@ mod marking;
 mod naming;
 mod robust;
 
-use slapo_core::schedule::Modules;
+use slapo_core::schedule::{Found as Module, Modules, Overrides};
 use slapo_ide::{Found, Snapshot};
 use slapo_model::{Model, import};
+use slapo_syntax::Parse;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -20,6 +21,18 @@ model \"gpt2-tiny.pt2\"
 input { batch = 8, seq = 64 }
 mesh { dp = 2, tp = 2 }
 
+";
+
+const BLOCKS: &str = "\
+## Its weight in two.
+schedule halves(l: Linear, over: axis) {
+    l.weight.shard(out, over: over)
+}
+
+## As published.
+pattern gelu_new(x) = 0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ^ 3)))
+
+type Mlp = { c_fc: Linear }
 ";
 
 fn model() -> Arc<Model> {
@@ -39,7 +52,18 @@ fn at(text: &str) -> (Snapshot, u32) {
 
 fn snapshot(text: &str) -> Snapshot {
     let current = text.contains("\nmodel ").then(model);
-    Snapshot::new("main.slapo", text, |_| Found { current, ..Found::default() }, |_| Modules::default())
+    snapshot_on(text, Found { current, ..Found::default() })
+}
+
+/// The snapshot of a text beside the module `own/blocks.slapo`, with no flags.
+fn snapshot_on(text: &str, found: Found) -> Snapshot {
+    let modules = |parse: &Parse| {
+        Modules::gather(Some("main"), parse, |path| match path {
+            "own/blocks" => Module::Text { name: "/own/blocks.slapo".to_owned(), text: BLOCKS.into() },
+            _ => Module::Nothing { reason: None, beside: Vec::new() },
+        })
+    };
+    Snapshot::new("main.slapo", text, |_| found, modules, |_| Overrides::default(), |found| found)
 }
 
 /// A schedule whose `main` has these statements.

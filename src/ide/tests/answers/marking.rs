@@ -60,13 +60,17 @@ fn hints_count_matches_and_show_local_shapes() {
             })
             .collect::<Vec<_>>()
     };
-    assert_eq!(shown("m.transformer.h.*.checkpoint()"), ["8:22 3 modules"]);
-    assert_eq!(shown("m.**.only(Conv1D).{weight, bias}.freeze()"), ["8:37 24 parameters"]);
+    let mesh = "5:24 4 ranks, 682.2 KiB of parameters on each";
+    assert_eq!(shown("m.transformer.h.*.checkpoint()"), [mesh, "8:22 3 modules"]);
+    assert_eq!(shown("m.**.only(Conv1D).{weight, bias}.freeze()"), [mesh, "8:37 24 parameters"]);
     assert_eq!(
         shown("for b in m.transformer.h {\n        column(b.mlp.c_fc, over: tp)\n    }"),
-        ["9:37 weight [64, 256] → [64, 128], bias [256] → [128]"]
+        [
+            "5:24 4 ranks, 584.8 KiB of parameters on each",
+            "9:37 weight [64, 256] → [64, 128], bias [256] → [128]: 97.5 KiB on each rank"
+        ]
     );
-    assert_eq!(shown("m.transformer.h[0].checkpoint()"), [""; 0]);
+    assert_eq!(shown("m.transformer.h[0].checkpoint()"), [mesh]);
 }
 
 #[test]
@@ -83,4 +87,6 @@ fn fixes_are_offered_where_the_mistake_is() {
     fixed.replace_range(found[0].edits[0].span.range(), &found[0].edits[0].replacement);
     assert!(fixed.contains("(over: dp)"), "{fixed}");
     assert_eq!(actions(&snapshot, Span::new(snapshot.file, 0, 1)), []);
+    let end = text.find("= dp)").expect("there") as u32 + 5;
+    assert_eq!(actions(&snapshot, Span::new(snapshot.file, end, end)), found, "at the end of the line");
 }

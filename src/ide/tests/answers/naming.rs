@@ -1,11 +1,11 @@
 //! Declarations, uses and new names.
 
 use super::{at, main_of};
-use slapo_ide::{around, definition, references, renamable, rename};
+use slapo_ide::{Definition, around, definition, references, renamable, rename};
 
 fn defined(text: &str) -> Option<(String, u32)> {
     let (snapshot, offset) = at(text);
-    let span = definition(&snapshot, offset)?;
+    let Definition::Schedule(span) = definition(&snapshot, offset)? else { return None };
     let at = snapshot.files.line_column(span.file, span.start);
     Some((format!("{} {}", snapshot.files.name(span.file), snapshot.files.slice(span)), at.line))
 }
@@ -33,6 +33,43 @@ fn names_lead_to_their_declaration() {
     let helper = format!("{}\nschedule help(b: Module, n: int) {{\n}}\n", main_of("help(m, |n: 2)"));
     assert_eq!(line(&helper).as_deref(), Some("main.slapo n:11"));
     assert_eq!(line(&main_of("m.trans|former.freeze()")), None, "that is the model's");
+    let pattern = format!("pattern twice(x) = |x * 2\n\n{}", main_of(""));
+    assert_eq!(line(&pattern).as_deref(), Some("main.slapo x:1"));
+}
+
+#[test]
+fn names_of_the_model_lead_to_its_source() {
+    let source = |text: &str| {
+        let (snapshot, offset) = at(text);
+        match definition(&snapshot, offset)? {
+            Definition::Model(line) => Some((line.file.rsplit('/').next()?.to_owned(), line.text)),
+            Definition::Schedule(_) => None,
+        }
+    };
+    let (file, text) = source(&main_of("m.transformer.h[0].att|n.freeze()")).expect("found");
+    assert_eq!(file, "modeling_gpt2.py");
+    assert!(text.contains("self.c_attn(hidden_states)"), "{text}");
+    let (_, text) = source(&main_of("m.transformer.h.*.at|tn.freeze()")).expect("found");
+    assert!(text.contains("self.c_attn(hidden_states)"), "of several modules the first: {text}");
+    let (_, text) = source(&main_of("m.transformer.h[0].ml|p.freeze()")).expect("found");
+    assert!(text.contains("self.dropout(hidden_states)"), "what is in the file of its class: {text}");
+    assert_eq!(source(&main_of("m.transformer.|h.freeze()")), None, "a container runs nothing");
+    let (file, text) = source(&main_of("m.transformer.h.*.attn.c_attn.we|ight.freeze()")).expect("found");
+    assert_eq!((file.as_str(), text.contains("addmm")), ("pytorch_utils.py", true), "{text}");
+}
+
+#[test]
+fn other_files_are_followed() {
+    let text =
+        |statement: &str| main_of(statement).replace("use std", "use own.blocks.{halves, gelu_new, Mlp}\nuse std");
+    let found = |text: &str| defined(text).map(|(name, _)| name);
+    assert_eq!(found(&text("hal|ves(m.lm_head, over: tp)")).as_deref(), Some("/own/blocks.slapo halves"));
+    assert_eq!(found(&text("m.find(gelu|_new)")).as_deref(), Some("/own/blocks.slapo gelu_new"));
+    assert_eq!(found(&text("m.**.only(M|lp).freeze()")).as_deref(), Some("/own/blocks.slapo Mlp"));
+    assert_eq!(found(&text("").replace("own.bl", "own.bl|")).as_deref(), Some("/own/blocks.slapo "));
+    assert_eq!(found(&text("").replace("halves", "hal|ves")).as_deref(), Some("/own/blocks.slapo halves"));
+    let refused = renamed(&text("hal|ves(m.lm_head, over: tp)"), "thirds").expect_err("refused");
+    assert!(refused.contains("another file"), "{refused}");
 }
 
 #[test]
@@ -75,7 +112,7 @@ fn names_that_cannot_be_are_refused() {
     assert!(refused(&text, "for").contains("word of the language"));
     assert!(refused(&text, "vocab").contains("word of the language"));
     assert!(refused(&text, "m").contains("line 7"));
-    assert!(refused(&main_of("col|umn(m.lm_head, over: tp)"), "c").contains("library"));
+    assert!(refused(&main_of("col|umn(m.lm_head, over: tp)"), "c").contains("another file"));
     assert!(refused(&main_of("").replace("main", "ma|in"), "start").contains("starts at `main`"));
     assert!(refused(&main_of("m.trans|former.freeze()"), "x").contains("this file"));
     let (snapshot, offset) = at(&text);

@@ -1,7 +1,6 @@
 //! Whatever a text and a cursor are, every question has an answer or none, and soon.
 
-use super::{main_of, model, snapshot};
-use slapo_core::schedule::Modules;
+use super::{main_of, model, snapshot, snapshot_on};
 use slapo_ide::{
     Found, Snapshot, actions, around, completions, definition, folds, hints, hover, references, renamable, rename,
     signature_help, symbols, tokens,
@@ -70,7 +69,8 @@ fn numbers() -> impl FnMut(usize) -> usize {
 #[test]
 fn every_cursor_in_a_good_text() {
     let found = Found { current: Some(model()), ..Found::default() };
-    let snapshot = Snapshot::new("main.slapo", TEXT, |_| found, |_| Modules::default());
+    let mut snapshot = snapshot_on(TEXT, found);
+    snapshot.check_layouts();
     ask_whole(&snapshot);
     for (offset, _) in TEXT.char_indices().step_by(3) {
         ask(&snapshot, offset as u32);
@@ -94,12 +94,7 @@ fn edited_texts() {
             let end = text.floor_char_boundary((offset + number(12)).min(text.len())).max(offset);
             text.replace_range(offset..end, pieces[number(pieces.len())]);
         }
-        let snapshot = Snapshot::new(
-            "main.slapo",
-            &text,
-            |_| Found { last: Some(model()), ..Found::default() },
-            |_| Modules::default(),
-        );
+        let snapshot = snapshot_on(&text, Found { last: Some(model()), ..Found::default() });
         ask(&snapshot, offset as u32);
         ask_whole(&snapshot);
     }

@@ -1,11 +1,12 @@
-//! `slapoc explain`: the page of a diagnostic's code or of a primitive.
+//! `slapoc explain`: the page of a diagnostic's code, of a primitive or of a schedule of the library.
 
 use crate::args::Explain;
 use crate::failure::{Exit, Failure, Result};
 use crate::output::Output;
 use serde::Serialize;
 use slapo_core::primitives::{self, Class, Primitive};
-use slapo_syntax::{Code, Lint};
+use slapo_ide::Signature;
+use slapo_syntax::{Code, FileId, Lint, parse};
 use std::fmt::Write;
 
 #[derive(Serialize)]
@@ -24,7 +25,8 @@ pub fn run(args: &Explain, out: &Output) -> Result<Exit> {
         }
         None if out.is_json() => {
             let topics = Code::ALL.iter().map(|code| code.id()).chain(primitives::ALL.iter().map(|p| p.name));
-            for page in topics.filter_map(page) {
+            let pages = topics.filter_map(page).chain(library().iter().map(of_schedule).collect::<Vec<_>>());
+            for page in pages {
                 out.record("page", &page)?;
             }
         }
@@ -38,9 +40,33 @@ fn page(topic: &str) -> Option<Page> {
         let text = ended(&for_people(code.page()));
         return Some(Page { topic: code.id().to_owned(), title: code.title().to_owned(), text });
     }
-    let primitive = primitives::find(topic)?;
-    let text = ended(&of_primitive(primitive));
-    Some(Page { topic: primitive.name.to_owned(), title: primitive.signature(), text })
+    if let Some(primitive) = primitives::find(topic) {
+        let text = ended(&of_primitive(primitive));
+        return Some(Page { topic: primitive.name.to_owned(), title: primitive.signature(), text });
+    }
+    library().iter().find(|schedule| schedule.signature.name == topic).map(of_schedule)
+}
+
+/// A schedule of the library.
+struct Listed {
+    module: &'static str,
+    signature: Signature,
+}
+
+fn library() -> Vec<Listed> {
+    let texts = slapo_stdlib::names().filter_map(|module| Some((module, slapo_stdlib::module(module)?)));
+    let listed = |(module, text)| {
+        let signatures = parse(FileId(0), text).file().schedules().map(Signature::of_schedule).collect::<Vec<_>>();
+        signatures.into_iter().map(move |signature| Listed { module, signature })
+    };
+    texts.flat_map(listed).collect()
+}
+
+/// Signature, meaning, and how it is imported.
+fn of_schedule(schedule: &Listed) -> Page {
+    let Listed { module, signature: Signature { name, label, docs, .. } } = schedule;
+    let text = format!("# `{label}`\n\n{}\n\nIt is in the library: `use std.{module}.{name}`.\n", docs.trim_end());
+    Page { topic: name.clone(), title: label.clone(), text }
 }
 
 /// Signature, meaning, example, arguments, what it does to numbers, and how it can go wrong.
@@ -99,6 +125,10 @@ fn list() -> String {
     for primitive in primitives::ALL {
         let _ = writeln!(text, "    {:<12} {}", primitive.name, primitive.signature());
     }
+    text.push_str("\nSchedules of the library\n");
+    for Listed { module, signature } in library() {
+        let _ = writeln!(text, "    {:<16} std.{module}: {}", signature.name, signature.label);
+    }
     text.push_str("\nDiagnostics\n");
     for code in Code::ALL {
         let _ = writeln!(text, "    {:<12} {}", code.id(), code.title());
@@ -107,7 +137,7 @@ fn list() -> String {
 }
 
 fn unknown(topic: &str) -> Box<Failure> {
-    let failure = Failure::usage(format!("there is no code and no primitive `{topic}`"));
+    let failure = Failure::usage(format!("there is no code, no primitive and no schedule `{topic}`"));
     let names: Vec<&str> = primitives::ALL.iter().map(|p| p.name).collect();
     failure
         .help(format!("primitives are {}", names.join(", ")))

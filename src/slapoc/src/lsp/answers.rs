@@ -2,7 +2,7 @@
 
 use super::capabilities::Client;
 use super::documents::Documents;
-use super::places::Encoding;
+use super::places::{self, Encoding};
 use super::{Refused, convert, decoded, internal};
 use lsp_server::ErrorCode;
 use lsp_types::request::{
@@ -16,7 +16,7 @@ use lsp_types::{
     SemanticTokensResult, TextDocumentPositionParams, Uri, WorkspaceEdit,
 };
 use serde_json::Value;
-use slapo_ide::Snapshot;
+use slapo_ide::{Definition, Snapshot};
 use slapo_syntax::Span;
 use std::collections::HashMap;
 
@@ -35,7 +35,7 @@ pub fn answer(documents: &mut Documents, client: &Client, method: &str, params: 
             Some(CompletionResponse::Array(items))
         }),
         HoverRequest::METHOD => given::<HoverRequest>(params, |params| {
-            let (snapshot, offset) = open.at(&params.text_document_position_params)?;
+            let (snapshot, offset) = open.compiled_at(&params.text_document_position_params)?;
             let found = slapo_ide::hover(snapshot, offset)?;
             let range = Some(encoding.range(&snapshot.files, found.span));
             Some(Hover { contents: HoverContents::Markup(convert::markdown(found.text)), range })
@@ -46,16 +46,21 @@ pub fn answer(documents: &mut Documents, client: &Client, method: &str, params: 
         }),
         GotoDefinition::METHOD => given::<GotoDefinition>(params, |params| {
             let place = params.text_document_position_params;
+            let packages = places::packages(open.documents.root.as_deref());
             let (snapshot, offset) = open.at(&place)?;
-            let span = slapo_ide::definition(snapshot, offset)?;
-            convert::location(snapshot, &place.text_document.uri, span, encoding).map(GotoDefinitionResponse::Scalar)
+            let found = match slapo_ide::definition(snapshot, offset)? {
+                Definition::Schedule(span) => convert::location(snapshot, &place.text_document.uri, span, encoding)?,
+                Definition::Model(line) => convert::source_line(&line, &packages)?,
+            };
+            Some(GotoDefinitionResponse::Scalar(found))
         }),
         References::METHOD => given::<References>(params, |params| {
             let place = params.text_document_position;
             let (snapshot, offset) = open.at(&place)?;
             let declared = slapo_ide::definition(snapshot, offset);
             let found = slapo_ide::references(snapshot, offset).into_iter();
-            let wanted = found.filter(|span| params.context.include_declaration || Some(*span) != declared);
+            let is_declared = |span: &Span| declared.as_ref() == Some(&Definition::Schedule(*span));
+            let wanted = found.filter(|span| params.context.include_declaration || !is_declared(span));
             let location =
                 |span| Location { uri: place.text_document.uri.clone(), range: encoding.range(&snapshot.files, span) };
             Some(wanted.map(location).collect())
@@ -149,6 +154,13 @@ impl Open<'_> {
     fn at(&mut self, place: &TextDocumentPositionParams) -> Option<(&Snapshot, u32)> {
         let encoding = self.encoding;
         let snapshot = self.snapshot(&place.text_document.uri)?;
+        Some((snapshot, encoding.offset(snapshot.text(), place.position) as u32))
+    }
+
+    /// With layouts checked, which takes longer.
+    fn compiled_at(&mut self, place: &TextDocumentPositionParams) -> Option<(&Snapshot, u32)> {
+        let encoding = self.encoding;
+        let snapshot = self.documents.compiled(&place.text_document.uri)?;
         Some((snapshot, encoding.offset(snapshot.text(), place.position) as u32))
     }
 

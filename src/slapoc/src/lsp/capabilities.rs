@@ -51,7 +51,7 @@ pub fn ours(client: &Client) -> InitializeResult {
                 ..TextDocumentSyncOptions::default()
             })),
             completion_provider: Some(CompletionOptions {
-                trigger_characters: on(&[".", "{", ":"]),
+                trigger_characters: on(&[".", "{", ":", "\""]),
                 ..CompletionOptions::default()
             }),
             hover_provider: Some(HoverProviderCapability::Simple(true)),
@@ -92,13 +92,14 @@ pub fn ours(client: &Client) -> InitializeResult {
     }
 }
 
-/// A request to be told of every change of a model's file.
-pub fn models_watched() -> RegistrationParams {
-    let models = FileSystemWatcher { glob_pattern: GlobPattern::String("**/*.pt2".to_owned()), kind: None };
-    let options = DidChangeWatchedFilesRegistrationOptions { watchers: vec![models] };
+/// A request to be told of every change of a model's file, or of a schedule's.
+pub fn files_watched() -> RegistrationParams {
+    let watched = |glob: &str| FileSystemWatcher { glob_pattern: GlobPattern::String(glob.to_owned()), kind: None };
+    let watchers = vec![watched("**/*.pt2"), watched("**/*.slapo")];
+    let options = DidChangeWatchedFilesRegistrationOptions { watchers };
     RegistrationParams {
         registrations: vec![Registration {
-            id: "models".to_owned(),
+            id: "files".to_owned(),
             method: "workspace/didChangeWatchedFiles".to_owned(),
             register_options: serde_json::to_value(options).ok(),
         }],

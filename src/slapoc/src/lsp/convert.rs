@@ -3,7 +3,7 @@
 use super::answers::changes;
 use super::diagnostics::diagnostic;
 use super::library;
-use super::places::Encoding;
+use super::places::{self, Encoding};
 use lsp_types::{
     CodeAction, CodeActionKind, CompletionItem, CompletionItemKind, CompletionTextEdit, DocumentSymbol, Documentation,
     InlayHint, InlayHintLabel, InsertTextFormat, Location, MarkupContent, MarkupKind, ParameterInformation,
@@ -12,7 +12,9 @@ use lsp_types::{
 };
 use similar::{ChangeTag, TextDiff};
 use slapo_ide::{Action, Completion, CompletionKind, Hint, Snapshot, Symbol, Token, TokenKind};
+use slapo_model::SourceLine;
 use slapo_syntax::{Edit, Span};
+use std::path::{Path, PathBuf};
 
 pub fn markdown(value: String) -> MarkupContent {
     MarkupContent { kind: MarkupKind::Markdown, value }
@@ -22,16 +24,28 @@ fn documentation(text: String) -> Option<Documentation> {
     (!text.is_empty()).then(|| Documentation::MarkupContent(markdown(text)))
 }
 
-/// A place in the schedule or in the library; `None` where the library has no file.
+/// A place in the schedule, or in a file that it uses; `None` where there is no such file.
 pub fn location(snapshot: &Snapshot, uri: &Uri, span: Span, encoding: Encoding) -> Option<Location> {
     let uri = match span.file == snapshot.file {
         true => uri.clone(),
-        false => library::uri(snapshot.files.name(span.file))?,
+        false => {
+            let name = snapshot.files.name(span.file);
+            let beside = || Path::new(name).is_absolute().then(|| places::uri(Path::new(name))).flatten();
+            library::uri(name).or_else(beside)?
+        }
     };
     Some(Location { uri, range: encoding.range(&snapshot.files, span) })
 }
 
-/// `rank` keeps the order; without `has_snippets` the cursor ends up behind what is put in.
+/// A line of the model's source, where its file is on this machine: archives name it from the folder of its package on.
+pub fn source_line(line: &SourceLine, folders: &[PathBuf]) -> Option<Location> {
+    let path = folders.iter().find_map(|folder| folder.join(&line.file).canonicalize().ok())?;
+    let uri = places::uri(&path)?;
+    let at = Position { line: line.line.saturating_sub(1), character: 0 };
+    Some(Location { uri, range: Range { start: at, end: at } })
+}
+
+/// `rank` keeps the order; without `has_snippets` what comes behind the cursor's place is left to be typed.
 pub fn completion(
     snapshot: &Snapshot,
     rank: usize,
@@ -39,10 +53,16 @@ pub fn completion(
     encoding: Encoding,
     has_snippets: bool,
 ) -> CompletionItem {
-    let new_text = if has_snippets { found.insert } else { found.insert.replace("$0", "") };
+    let new_text = match found.insert.split_once("$0") {
+        Some((before, _)) if !has_snippets => before.to_owned(),
+        _ => found.insert,
+    };
     let is_snippet = new_text.contains("$0");
+    let also: Vec<TextEdit> = found.also.iter().map(|one| self::edit(snapshot, one, encoding)).collect();
     let edit = TextEdit { range: encoding.range(&snapshot.files, found.replaced), new_text };
     CompletionItem {
+        // Neovim takes what has an edit and no such text to fit whatever was typed.
+        filter_text: Some(found.label.clone()),
         label: found.label,
         kind: Some(match found.kind {
             CompletionKind::Module => CompletionItemKind::MODULE,
@@ -62,6 +82,7 @@ pub fn completion(
         sort_text: Some(format!("{rank:05}")),
         insert_text_format: Some(if is_snippet { InsertTextFormat::SNIPPET } else { InsertTextFormat::PLAIN_TEXT }),
         text_edit: Some(CompletionTextEdit::Edit(edit)),
+        additional_text_edits: (!also.is_empty()).then_some(also),
         ..CompletionItem::default()
     }
 }

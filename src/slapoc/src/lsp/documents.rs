@@ -4,22 +4,26 @@ use super::diagnostics::diagnostic;
 use super::library;
 use super::models::Models;
 use super::places::{self, Encoding};
-use crate::load::modules;
+use super::settings::Settings;
+use crate::load;
 use lsp_types::{
     DidChangeTextDocumentParams, DidOpenTextDocumentParams, PublishDiagnosticsParams, TextDocumentContentChangeEvent,
     Uri,
 };
 use slapo_core::schedule::ModelPath;
-use slapo_ide::{Found, Snapshot};
+use slapo_ide::{Beside, Found, Snapshot};
 use slapo_model::Model;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 #[derive(Default)]
 pub struct Documents {
     open: BTreeMap<Uri, Document>,
     models: Models,
+    settings: Settings,
+    /// The folder that is open.
+    pub root: Option<PathBuf>,
 }
 
 struct Document {
@@ -68,6 +72,12 @@ impl Documents {
         self.open.values_mut().for_each(Document::renew);
     }
 
+    /// Has everything checked again, as the settings say.
+    pub fn set(&mut self, settings: Settings) {
+        self.settings = settings;
+        self.recheck();
+    }
+
     /// Those of which the editor does not know what is wrong.
     pub fn changed(&self) -> Vec<Uri> {
         self.open.iter().filter(|(_, document)| !document.is_published).map(|(uri, _)| uri.clone()).collect()
@@ -94,11 +104,18 @@ impl Documents {
         self.checked(uri).map(|snapshot| &*snapshot)
     }
 
+    /// The text as it is now, layouts and all.
+    pub fn compiled(&mut self, uri: &Uri) -> Option<&Snapshot> {
+        let snapshot = self.checked(uri)?;
+        snapshot.check_layouts();
+        Some(snapshot)
+    }
+
     fn checked(&mut self, uri: &Uri) -> Option<&mut Snapshot> {
         let document = self.open.get_mut(uri)?;
         if matches!(document.state, State::Changed) {
             document.state = State::Uncheckable;
-            document.check(&mut self.models);
+            document.check(&mut self.models, &self.settings, self.root.as_deref());
         }
         match &mut document.state {
             State::Checked(snapshot) => Some(snapshot),
@@ -112,13 +129,28 @@ impl Document {
         (self.state, self.is_published) = (State::Changed, false);
     }
 
-    fn check(&mut self, models: &mut Models) {
+    /// Knobs and a model of the settings go before the schedule's own.
+    fn check(&mut self, models: &mut Models, settings: &Settings, root: Option<&Path>) {
         let name = self.path.display().to_string();
-        let model = |named: Option<&ModelPath>| match named {
-            Some(model) => models.find(&self.path, &model.path, model.span),
-            None => Found { last: self.model.clone(), ..Found::default() },
+        let model = |named: Option<&ModelPath>| match (&settings.model, named) {
+            (Some(model), _) => {
+                models.find(&root.unwrap_or(Path::new("")).join(model), &model.display().to_string(), None)
+            }
+            (None, Some(model)) => {
+                models.find(&load::model_path(&self.path, &model.path), &model.path, Some(model.span))
+            }
+            (None, None) => Found { last: self.model.clone(), ..Found::default() },
         };
-        let snapshot = Snapshot::new(&name, &self.text, model, |parse| modules(&self.path, parse));
+        let mut snapshot = Snapshot::new(
+            &name,
+            &self.text,
+            model,
+            |parse| load::modules(&self.path, parse),
+            |parse| settings.overrides(parse),
+            |found| settings.levels.applied(found),
+        );
+        let (modules, archives) = (load::modules_beside(&self.path), load::archives_beside(&self.path));
+        snapshot.beside = Beside { modules, archives };
         self.model = snapshot.model.clone().or(self.model.take());
         self.state = State::Checked(Box::new(snapshot));
     }

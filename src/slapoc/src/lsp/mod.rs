@@ -12,6 +12,7 @@ mod documents;
 mod library;
 mod models;
 mod places;
+mod settings;
 #[cfg(test)]
 mod tests;
 mod wire;
@@ -21,15 +22,18 @@ use capabilities::Client;
 use documents::Documents;
 use lsp_server::{ErrorCode, Message, Notification, Request, RequestId, Response};
 use lsp_types::notification::{
-    Cancel, DidChangeTextDocument, DidChangeWatchedFiles, DidCloseTextDocument, DidOpenTextDocument,
-    DidSaveTextDocument, Exit as ExitNotification, Initialized, LogMessage, Notification as _, PublishDiagnostics,
+    Cancel, DidChangeConfiguration, DidChangeTextDocument, DidChangeWatchedFiles, DidCloseTextDocument,
+    DidOpenTextDocument, DidSaveTextDocument, Exit as ExitNotification, Initialized, LogMessage, Notification as _,
+    PublishDiagnostics, ShowMessage,
 };
 use lsp_types::request::{Initialize, RegisterCapability, Request as _, Shutdown};
 use lsp_types::{
-    CancelParams, InitializeParams, LogMessageParams, MessageType, NumberOrString, PublishDiagnosticsParams,
+    CancelParams, DidChangeConfigurationParams, InitializeParams, LogMessageParams, MessageType, NumberOrString,
+    PublishDiagnosticsParams, ShowMessageParams,
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use settings::Settings;
 use std::collections::VecDeque;
 use std::io::{self, BufReader, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -69,6 +73,8 @@ struct Server<W> {
     phase: Phase,
     client: Client,
     documents: Documents,
+    /// What is wrong with the settings that came with `initialize`, until the client may be told.
+    wrong_settings: Option<String>,
 }
 
 /// Why a request has no answer.
@@ -85,7 +91,8 @@ impl Refused {
 
 impl<W: Write> Server<W> {
     fn new(output: W) -> Server<W> {
-        Server { output, phase: Phase::Uninitialized, client: Client::default(), documents: Documents::default() }
+        let (client, documents) = (Client::default(), Documents::default());
+        Server { output, phase: Phase::Uninitialized, client, documents, wrong_settings: None }
     }
 
     fn serve(&mut self, input: &Receiver<Incoming>) -> io::Result<()> {
@@ -132,6 +139,8 @@ impl<W: Write> Server<W> {
             (Phase::Uninitialized, Initialize::METHOD) => {
                 let params: InitializeParams = decoded(params)?;
                 self.client = Client::of(&params.capabilities);
+                self.documents.root = places::root(&params);
+                self.wrong_settings = params.initialization_options.and_then(|sent| self.set(&sent).err());
                 self.phase = Phase::Running;
                 serde_json::to_value(capabilities::ours(&self.client)).map_err(internal)
             }
@@ -171,7 +180,19 @@ impl<W: Write> Server<W> {
                 }
                 Err(refused) => Err(refused),
             },
-            Initialized::METHOD => return self.watch_models(),
+            DidChangeConfiguration::METHOD => match decoded::<DidChangeConfigurationParams>(params) {
+                Ok(params) => match self.set(&params.settings) {
+                    Ok(()) => return Ok(()),
+                    Err(wrong) => return self.warn(&wrong),
+                },
+                Err(refused) => Err(refused),
+            },
+            Initialized::METHOD => {
+                if let Some(wrong) = self.wrong_settings.take() {
+                    self.warn(&wrong)?;
+                }
+                return self.watch_files();
+            }
             _ => Ok(()),
         };
         match read {
@@ -193,13 +214,27 @@ impl<W: Write> Server<W> {
         Ok(())
     }
 
-    /// Asks to be told when a model is exported anew.
-    fn watch_models(&mut self) -> io::Result<()> {
+    /// Takes settings, or says what is wrong with them; the earlier ones hold then.
+    fn set(&mut self, sent: &Value) -> std::result::Result<(), String> {
+        if let Some(settings) = Settings::read(sent)? {
+            self.documents.set(settings);
+        }
+        Ok(())
+    }
+
+    /// Tells the user.
+    fn warn(&mut self, wrong: &str) -> io::Result<()> {
+        let message = format!("settings of slapo: {wrong}");
+        self.tell::<ShowMessage>(ShowMessageParams { typ: MessageType::WARNING, message })
+    }
+
+    /// Asks to be told when a model is exported anew, or a file that schedules use is written.
+    fn watch_files(&mut self) -> io::Result<()> {
         if !self.client.watches_files {
             return Ok(());
         }
-        let id = RequestId::from("watch-models".to_owned());
-        let request = Request::new(id, RegisterCapability::METHOD.to_owned(), capabilities::models_watched());
+        let id = RequestId::from("watch-files".to_owned());
+        let request = Request::new(id, RegisterCapability::METHOD.to_owned(), capabilities::files_watched());
         self.send(request)
     }
 

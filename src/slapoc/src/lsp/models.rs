@@ -10,6 +10,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+/// Archives up to this size are copied, not mapped: a mapped file that is cut short while it is read, as by an export that
+/// writes over it, ends the process, and the editor with its answers.
+const MOST_COPIED: u64 = 64 << 20;
+
 #[derive(Default)]
 pub struct Models {
     known: HashMap<(PathBuf, String), Known>,
@@ -27,16 +31,15 @@ struct Known {
 type Stamp = Option<(SystemTime, u64)>;
 
 impl Models {
-    /// The model that `schedule` calls `name` at `span`.
-    pub fn find(&mut self, schedule: &Path, name: &str, span: Span) -> Found {
-        let path = load::model_path(schedule, name);
-        let stamp = fs::metadata(&path).ok().and_then(|found| Some((found.modified().ok()?, found.len())));
-        let key = (path, name.to_owned());
+    /// The model at `path`, which a schedule calls `name` at `span`, or else the settings do.
+    pub fn find(&mut self, path: &Path, name: &str, span: Option<Span>) -> Found {
+        let stamp = fs::metadata(path).ok().and_then(|found| Some((found.modified().ok()?, found.len())));
+        let key = (path.to_owned(), name.to_owned());
         let known = self.known.remove(&key);
         let known = match known {
             Some(known) if known.stamp == stamp && stamp.is_some() => known,
             before => {
-                let read = load::open(&key.0, name).map(|archive| Arc::new(archive.model));
+                let read = load::open(&key.0, name, MOST_COPIED).map(|archive| Arc::new(archive.model));
                 let last = read.as_ref().ok().cloned().or(before.and_then(|before| before.last));
                 Known { stamp, read, last }
             }
@@ -44,7 +47,10 @@ impl Models {
         let found = Found {
             current: known.read.as_ref().ok().cloned(),
             last: known.last.clone(),
-            broken: load::labelled(known.read.as_ref().err().cloned().unwrap_or_default(), &key.0, name, span),
+            broken: match (known.read.as_ref().err().cloned().unwrap_or_default(), span) {
+                (broken, Some(span)) => load::labelled(broken, path, name, span),
+                (broken, None) => broken,
+            },
         };
         self.known.insert(key, known);
         found

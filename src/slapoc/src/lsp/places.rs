@@ -1,7 +1,8 @@
 //! Places as the protocol has them: lines and columns in the negotiated unit, and addresses of files.
 
-use lsp_types::{ClientCapabilities, Position, PositionEncodingKind, Range, Uri};
+use lsp_types::{ClientCapabilities, InitializeParams, Position, PositionEncodingKind, Range, Uri};
 use slapo_syntax::{FileId, SourceMap, Span};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -76,6 +77,24 @@ fn line_start(text: &str, line: u32) -> Option<usize> {
         0 => Some(0),
         _ => text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').nth(line as usize - 1).map(|(at, _)| at + 1),
     }
+}
+
+/// The folder that is open in the editor: the first of several.
+pub fn root(params: &InitializeParams) -> Option<PathBuf> {
+    let folders = params.workspace_folders.iter().flatten().map(|folder| &folder.uri);
+    #[expect(deprecated, reason = "clients that know no folders say this")]
+    let root = params.root_uri.as_ref();
+    folders.chain(root).find_map(path)
+}
+
+/// Where the model's source may be: the folder that is open, and the packages of Python environments, the active one and
+/// those in the folder.
+pub fn packages(root: Option<&Path>) -> Vec<PathBuf> {
+    let active = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(std::env::var_os).map(PathBuf::from);
+    let own = root.into_iter().flat_map(|root| [".venv", "venv"].map(|name| root.join(name)));
+    let pythons = |environment: PathBuf| fs::read_dir(environment.join("lib")).into_iter().flatten().flatten();
+    let packages = active.chain(own).flat_map(pythons).map(|python| python.path().join("site-packages"));
+    root.map(Path::to_owned).into_iter().chain(packages).collect()
 }
 
 /// The path of a `file:` address.
