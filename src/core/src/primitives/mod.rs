@@ -296,7 +296,7 @@ impl<'m> State<'m> {
 
     /// Rewrites the graph; `values` are what the nodes computed that are there no more.
     fn rewrite(&mut self, values: Vec<ValueId>, step: u32, rewrite: Rewrite) {
-        self.rewritten = Some(Rc::new(rewrite::rewrite(self.model, self.graph(), &rewrite, Size::Const)));
+        self.rewritten = Some(Rc::new(rewrite::rewrite(self.model, self.graph(), &rewrite)));
         self.replaced.push((values, step));
         self.effects.rewrites.push(rewrite);
     }
