@@ -13,7 +13,9 @@ use crate::passes::merge::{Merged, merge};
 use crate::passes::mesh::{self, Check, Choice, Meshed};
 use crate::passes::recompute::{Extent, Region, recompute};
 use crate::passes::rewrite::{self, Rewrite};
-use slapo_model::{BindError, Def, Graph, InputSizes, Model, ModuleId, Op, ParameterId, ScopeId, ValueId, bind, bind_graph};
+use slapo_model::{
+    BindError, Def, Graph, InputSizes, Model, ModuleId, Op, ParameterId, ScopeId, ValueId, bind, bind_graph,
+};
 use slapo_program::{Axis, Part, Placement, Program, Sections, Split};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -11,5 +11,6 @@ pub mod memory;
 pub mod passes;
 pub mod patterns;
 pub mod primitives;
+mod replacement;
 pub mod schedule;
 pub mod trace;

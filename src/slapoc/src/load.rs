@@ -7,12 +7,13 @@ use crate::failure::{Context, Failure, Result};
 use crate::output::Output;
 use memmap2::Mmap;
 use sha2::{Digest, Sha256};
-use slapo_core::schedule::{self, Checked, Found, Modules, Overrides};
-use slapo_model::{InputSizes, Legal, Model, legal_sizes};
+use slapo_core::schedule::{self, Checked, Found, Imported, Modules, Overrides};
+use slapo_model::{ImportError, InputSizes, Legal, Model, legal_sizes};
 use slapo_syntax::{Code, Diagnostic, FileId, Parse, SourceMap, Span};
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Longer schedules are some other file.
 const LONGEST_SCHEDULE: u64 = 16 << 20;
@@ -103,7 +104,7 @@ pub fn load_text(source: &Source, until: Option<u32>, shown: &Path, text: String
     let mut files = SourceMap::new();
     let file = files.add(name.clone(), text);
     let parse = slapo_syntax::parse(file, files.text(file));
-    let modules = modules(shown, &parse);
+    let modules = modules(shown, &parse, binding.set.iter().map(|(_, value)| value.as_str()));
     let fingerprint = fingerprint(files.text(file), &modules, binding);
     let named = schedule::head(&parse).model;
     let (archive, broken) = match (&binding.model, named) {
@@ -116,11 +117,12 @@ pub fn load_text(source: &Source, until: Option<u32>, shown: &Path, text: String
     Loaded { files, file, name, fingerprint, archive, broken, checked, has_default_sizes: false }
 }
 
-/// Reads the files that a schedule uses, from its folder.
-pub fn modules(schedule: &Path, parse: &Parse) -> Modules {
+/// Reads the files that a schedule uses, from its folder, and the archives that replacements come from; `others` may name
+/// some too.
+pub fn modules<'s>(schedule: &Path, parse: &Parse, others: impl Iterator<Item = &'s str>) -> Modules {
     let folder = schedule.parent().unwrap_or(Path::new(""));
     let own = schedule.file_stem().and_then(|stem| stem.to_str());
-    Modules::gather(own, parse, |path| {
+    let modules = Modules::gather(own, parse, |path| {
         let path = folder.join(format!("{path}.slapo"));
         match text_of(&path) {
             Ok(text) => Found::Text { name: path.display().to_string(), text: text.into() },
@@ -129,7 +131,20 @@ pub fn modules(schedule: &Path, parse: &Parse) -> Modules {
                 beside: path.parent().map(modules_in).unwrap_or_default(),
             },
         }
-    })
+    });
+    modules.with_archives(parse, others, |name| replacement(&folder.join(name), name))
+}
+
+/// Opens the archive of a module, which messages call `name`.
+fn replacement(path: &Path, name: &str) -> Imported {
+    let file = map(path).map_err(|e| {
+        let message = format!("cannot read the archive `{name}`: {}", reason(&e));
+        let help = "an archive is looked for in the schedule's folder";
+        vec![Diagnostic::error(Code::UnreadableModel, message).help(help)]
+    })?;
+    let imported = slapo_model::import_module(file.as_deref().unwrap_or_default());
+    let named = |error: &ImportError| with_file(schedule::import_diagnostic(error), name);
+    imported.map(Arc::new).map_err(|errors| errors.iter().map(named).collect())
 }
 
 /// The names of the modules in a folder, sorted.
@@ -333,6 +348,9 @@ fn fingerprint(text: &str, modules: &Modules, binding: &Binding) -> String {
     let mut digest = Sha256::new_with_prefix(text);
     for (path, text) in modules.texts() {
         digest.update(format!("\0module {path} {}\0{text}", text.len()));
+    }
+    for (path, archive) in modules.archives().models() {
+        digest.update(format!("\0archive {path} {}", archive.fingerprint));
     }
     for (name, value) in &binding.set {
         digest.update(format!("\0set {name}={value}"));

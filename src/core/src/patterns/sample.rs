@@ -51,6 +51,13 @@ fn evaluate(variant: &Variant, param: &dyn Fn(usize) -> f64) -> Option<f64> {
 
 fn apply(variant: &Variant, operator: &str, args: &[Option<TermId>], known: &[Option<f64>]) -> Option<f64> {
     let operand = |at: usize| known.get((*args.get(at)?)?).copied().flatten();
+    let attribute = args.get(1).copied().flatten().map(|term| &variant.terms[term]);
+    let is_tanh = matches!(attribute, Some(Term::Given(Given::Text(text))) if text == "tanh");
+    computed(operator, operand, is_tanh)
+}
+
+/// An element-wise operator at one point; `is_tanh` is an attribute of gelu. `None` for what mixes elements.
+pub(crate) fn computed(operator: &str, operand: impl Fn(usize) -> Option<f64>, is_tanh: bool) -> Option<f64> {
     let x = operand(0)?;
     Some(match operator {
         "abs" => x.abs(),
@@ -59,12 +66,10 @@ fn apply(variant: &Variant, operator: &str, args: &[Option<TermId>], known: &[Op
         "div" => x / operand(1)?,
         "erf" => erf(x),
         "exp" => x.exp(),
-        "gelu" => match args.get(1).copied().flatten().map(|term| &variant.terms[term]) {
-            Some(Term::Given(Given::Text(text))) if text == "tanh" => {
-                0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3))).tanh())
-            }
-            _ => 0.5 * x * (1.0 + erf(x / std::f64::consts::SQRT_2)),
-        },
+        "gelu" if is_tanh => {
+            0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3))).tanh())
+        }
+        "gelu" => 0.5 * x * (1.0 + erf(x / std::f64::consts::SQRT_2)),
         "log" => x.ln(),
         "mul" => x * operand(1)?,
         "neg" => -x,

@@ -23,7 +23,7 @@ pub(crate) use numbers::{divisors, joined};
 use crate::compile::{Effects, MeshAxis};
 use crate::passes::rewrite::{self, Rewrite};
 use crate::patterns::Match;
-use crate::schedule::{Argument, Place, Ports, Step, Want};
+use crate::schedule::{Archives, Argument, Place, Ports, Step, Want};
 use slapo_model::sym::Size;
 use slapo_model::{Graph, InputSizes, Model, ModuleId, ParameterId, ValueId};
 use slapo_syntax::Code;
@@ -126,12 +126,16 @@ pub struct State<'m> {
     pub model: &'m Model,
     pub ports: Rc<Ports<'m>>,
     pub sizes: Option<InputSizes>,
+    /// What replacements come from.
+    pub archives: Archives,
     pub effects: Effects,
     pub steps: Vec<Step>,
     /// The imported graph as the steps have rewritten it; `None` as long as none has.
     rewritten: Option<Rc<Graph<Size>>>,
     /// What rewritten nodes computed when they were found, with the step.
     replaced: Vec<(Vec<ValueId>, u32)>,
+    /// Modules that are computed by an archive, with the step.
+    modules: Vec<(ModuleId, u32)>,
     /// Parameters that a step changed or described.
     pub touched: BTreeSet<ParameterId>,
     /// Positions in `steps`, by target.
@@ -262,13 +266,31 @@ impl<'m> State<'m> {
             model: ports.model,
             ports,
             sizes,
+            archives: Archives::default(),
             effects: Effects { axes, ..Effects::default() },
             steps: Vec::new(),
             rewritten: None,
             replaced: Vec::new(),
+            modules: Vec::new(),
             touched: BTreeSet::new(),
             on: BTreeMap::new(),
         }
+    }
+
+    /// With the archives that replacements come from.
+    pub fn with(self, archives: Archives) -> State<'m> {
+        State { archives, ..self }
+    }
+
+    /// What is wrong with a module inside of one that was replaced: it is no longer there. Parameters are.
+    pub fn gone(&self, place: Place) -> Option<Problem> {
+        let Place::Module(module) = place else { return None };
+        let mut around = self.around(module).skip(1);
+        let (of, step) = around.find_map(|outer| self.modules.iter().find(|(replaced, _)| *replaced == outer))?;
+        let path = |id: ModuleId| &self.model.module(id).path;
+        let message = format!("`{}` is no longer there: `{}` was replaced", path(module), path(*of));
+        let problem = Problem::new(Code::Contradiction, message, "is no longer there").earlier(*step, "replaced here");
+        Some(problem.help(format!("`{}` has points of its own, and its parameters keep their paths", path(*of))))
     }
 
     /// The model's graph as the steps so far have left it.

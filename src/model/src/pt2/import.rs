@@ -19,7 +19,7 @@ use crate::fingerprint::fingerprint;
 use crate::graph::{Def, Graph, Node, NodeId, Op, Origin, Type, ValueId};
 use crate::model::{BufferId, Input, Model, ScopeId, SourceId};
 use crate::sym::{Range, Size, Symbol};
-use crate::validate::validate;
+use crate::validate::{validate, validate_module};
 use std::collections::HashSet;
 
 /// Reads an archive. `bytes` is the whole file, best mapped: weights are not touched.
@@ -66,11 +66,7 @@ struct Importer<'a> {
 }
 
 impl<'a> Importer<'a> {
-    fn new(
-        program: &'a ExportedProgram<'a>,
-        tables: Tables<'a>,
-        wanted: Wanted,
-    ) -> Result<Importer<'a>, ImportError> {
+    fn new(program: &'a ExportedProgram<'a>, tables: Tables<'a>, wanted: Wanted) -> Result<Importer<'a>, ImportError> {
         let (tree, scopes) = read_tree(program, &tables)?;
         Ok(Importer {
             program,
@@ -355,6 +351,7 @@ impl<'a> Importer<'a> {
             graph: Graph { values: builder.values, nodes: builder.nodes, inputs: builder.inputs, outputs, loss },
         };
         // Passes index without checking: an archive that was edited must not get that far.
+        let validate = if self.wanted == Wanted::Module { validate_module } else { validate };
         if let Some(fault) = validate(&model, &model.graph).first() {
             return Err(ImportError::malformed(fault.to_string()));
         }

@@ -118,7 +118,7 @@ impl Document {
             Some(model) => models.find(&self.path, &model.path, model.span),
             None => Found { last: self.model.clone(), ..Found::default() },
         };
-        let snapshot = Snapshot::new(&name, &self.text, model, |parse| modules(&self.path, parse));
+        let snapshot = Snapshot::new(&name, &self.text, model, |parse| modules(&self.path, parse, std::iter::empty()));
         self.model = snapshot.model.clone().or(self.model.take());
         self.state = State::Checked(Box::new(snapshot));
     }
