@@ -241,6 +241,12 @@ impl Refusal {
     }
 }
 
+impl From<Problem> for Refusal {
+    fn from(problem: Problem) -> Refusal {
+        Refusal::illegal(problem)
+    }
+}
+
 impl Problem {
     pub fn new(code: Code, message: impl Into<String>, here: impl Into<String>) -> Problem {
         Problem { code, message: message.into(), here: here.into(), earlier: None, note: None, help: None }

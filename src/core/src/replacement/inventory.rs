@@ -3,14 +3,14 @@
 //!
 //! Two writings of one computation have one inventory. The other way round is not so: values are compared by `slapoc verify`.
 
-use super::contract;
 use super::functions::{Function, functions};
 use super::types::typed;
+use super::{contract, refuse};
 use crate::ir::ops::Call;
 use crate::passes::borders::differentiable;
 use crate::passes::constant::{Constants, Tensor};
 use crate::patterns::operators::is_close;
-use crate::primitives::Problem;
+use crate::primitives::Refusal;
 use slapo_model::regions::Region;
 use slapo_model::sym::Size;
 use slapo_model::{Arg, Def, Graph, Node, NodeId, Type, ValueId};
@@ -77,7 +77,7 @@ impl Inventory {
     }
 
     /// Refuses an archive that does not have what the module of that path has, or has more.
-    pub fn compare(&self, archive: &Inventory, name: &str, path: &str) -> Result<(), Problem> {
+    pub fn compare(&self, archive: &Inventory, name: &str, path: &str) -> Result<(), Refusal> {
         let mut lost = missing(&self.facts, &archive.facts);
         let mut new = missing(&archive.facts, &self.facts);
         if !is_close(self.scale as f32 as f64, archive.scale as f32 as f64)
@@ -94,14 +94,14 @@ impl Inventory {
             lost => format!("`{name}` does not compute what `{path}` does: {} would be lost", lost.join(", ")),
         };
         let problem = contract(message, "another computation");
-        Err(match (lost.is_empty(), new.is_empty()) {
+        refuse(match (lost.is_empty(), new.is_empty()) {
             (false, false) => problem.note(format!("in its place the archive has {}", new.join(", "))),
             _ => problem,
         })
     }
 
     /// Masks are functions of a dropout's number among all and of the element: they stay if both are the same.
-    fn same_dropouts(&self, archive: &Inventory, name: &str, path: &str) -> Result<(), Problem> {
+    fn same_dropouts(&self, archive: &Inventory, name: &str, path: &str) -> Result<(), Refusal> {
         if self.dropouts == archive.dropouts {
             return Ok(());
         }
@@ -111,7 +111,7 @@ impl Inventory {
             if all.is_empty() { "nothing".to_string() } else { all.join(", ") }
         };
         let message = format!("`{name}` does not draw the random numbers of `{path}`");
-        Err(contract(message, "other dropouts").note(format!(
+        refuse(contract(message, "other dropouts").note(format!(
             "the module drops {}; the archive {}, in this order",
             shown(&self.dropouts),
             shown(&archive.dropouts)

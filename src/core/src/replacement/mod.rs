@@ -12,7 +12,7 @@ mod weights;
 
 use crate::passes::rewrite::{self, Rewrite};
 use crate::passes::splice::{Splice, SplicedCall};
-use crate::primitives::{Problem, State};
+use crate::primitives::{Problem, Refusal, State};
 use crate::schedule::{Argument, Place, Step};
 use inventory::Inventory;
 use ports::Bound;
@@ -33,18 +33,18 @@ pub struct Plan {
 }
 
 /// What a step puts in place of its module. `None` where the model has no sizes, which was reported.
-pub fn plan(state: &State, step: &Step) -> Result<Option<Plan>, Problem> {
+pub fn plan(state: &State, step: &Step) -> Result<Option<Plan>, Refusal> {
     let (Place::Module(module), Some(Argument::Archive { path: name, fingerprint })) =
         (step.target.place, step.arg("with"))
     else {
         let help = "an operator takes the place of a match: `m.find(pattern).replace(…)`";
-        return Err(contract("a module is replaced by an archive", "no archive").help(help));
+        return refuse(contract("a module is replaced by an archive", "no archive").help(help));
     };
     let Some(Ok(archive)) = state.archives.get(name) else {
-        return Err(contract(format!("the archive `{name}` was not read"), "no archive"));
+        return refuse(contract(format!("the archive `{name}` was not read"), "no archive"));
     };
     if archive.fingerprint != *fingerprint {
-        return Err(contract(format!("`{name}` is another archive than the one of this step"), "another archive"));
+        return refuse(contract(format!("`{name}` is another archive than the one of this step"), "another archive"));
     }
     let Some(sizes) = state.sizes else { return Ok(None) };
     let Ok(bound) = bind_graph(state.model, state.graph(), &sizes) else { return Ok(None) };
@@ -74,7 +74,7 @@ struct Call {
 }
 
 impl Replacing<'_, '_> {
-    fn plan(&self) -> Result<Plan, Problem> {
+    fn plan(&self) -> Result<Plan, Refusal> {
         let calls = self.calls()?;
         self.nothing_was_done_inside(&calls)?;
         let mut ports = Vec::new();
@@ -102,11 +102,13 @@ impl Replacing<'_, '_> {
         self.state.graph()
     }
 
-    fn calls(&self) -> Result<Vec<Call>, Problem> {
+    fn calls(&self) -> Result<Vec<Call>, Refusal> {
         let (model, path) = (self.state.model, &self.path);
         if self.module == ModuleId(0) {
-            return Err(contract("the whole model has no replacement", "the model itself")
-                .help("another model is another archive behind `model`"));
+            return refuse(
+                contract("the whole model has no replacement", "the model itself")
+                    .help("another model is another archive behind `model`"),
+            );
         }
         let scopes = calls(model, self.module);
         let regions = Regions::new(self.graph(), model);
@@ -116,7 +118,7 @@ impl Replacing<'_, '_> {
             let message = format!("`{path}` computes nothing, so there is nothing to replace");
             let is_container = !model.module(self.module).children.is_empty();
             let here = if is_container { "a container: only its children are called" } else { "is never called" };
-            return Err(Problem::new(Code::NeverRuns, message, here));
+            return refuse(Problem::new(Code::NeverRuns, message, here));
         }
         let nodes = calls.iter().flat_map(|call| &call.region.nodes);
         let computes = |value: &ValueId| match self.graph().value(*value).def {
@@ -129,18 +131,18 @@ impl Replacing<'_, '_> {
                 "`{path}` changes its buffer `{}`, which no replacement can do",
                 model.buffers[buffer.0 as usize].name
             );
-            return Err(contract(message, "changes a buffer"));
+            return refuse(contract(message, "changes a buffer"));
         }
         if let Some((buffer, _)) = self.archive.mutations.first() {
             let buffer = &self.archive.buffers[buffer.0 as usize].name;
             let message = format!("`{}` changes its buffer `{buffer}`, which no replacement can do", self.name);
-            return Err(contract(message, "changes a buffer"));
+            return refuse(contract(message, "changes a buffer"));
         }
         Ok(calls)
     }
 
     /// What an earlier step did to parts of the module would be gone without a word. What it did to parameters stays.
-    fn nothing_was_done_inside(&self, calls: &[Call]) -> Result<(), Problem> {
+    fn nothing_was_done_inside(&self, calls: &[Call]) -> Result<(), Refusal> {
         let (model, path) = (self.state.model, &self.path);
         let is_below = |module: ModuleId| {
             let mut around = std::iter::successors(Some(module), |id| model.module(*id).parent);
@@ -171,7 +173,7 @@ impl Replacing<'_, '_> {
                     ),
                 };
                 let problem = Problem::new(Code::Contradiction, what, "replaced here");
-                return Err(problem.earlier(earlier.id, format!("{} here", earlier.primitive.name)).help(help));
+                return refuse(problem.earlier(earlier.id, format!("{} here", earlier.primitive.name)).help(help));
             }
         }
         Ok(())
@@ -185,7 +187,7 @@ impl Replacing<'_, '_> {
         weights: &BTreeMap<ValueId, ValueId>,
         symbols: &types::Symbols,
         values: &mut Vec<Value<Size>>,
-    ) -> Result<Vec<Node<Size>>, Problem> {
+    ) -> Result<Vec<Node<Size>>, Refusal> {
         let archive = &self.archive.graph;
         let origin = Origin { scope: call.scope, step: Some(self.step.id), ..Origin::default() };
         let mut taken: BTreeMap<ValueId, ValueId> = weights.clone();
@@ -252,7 +254,7 @@ impl Replacing<'_, '_> {
     }
 
     /// Compares both regions on the same sizes.
-    fn nothing_is_lost(&self, calls: &[Call], splice: &Splice) -> Result<(), Problem> {
+    fn nothing_is_lost(&self, calls: &[Call], splice: &Splice) -> Result<(), Refusal> {
         let state = self.state;
         let splice = Rewrite::Splice(Arc::new(splice.clone()));
         let replaced = rewrite::rewrite(state.model, self.graph(), &splice);
@@ -264,6 +266,10 @@ impl Replacing<'_, '_> {
         let after = Inventory::of(&replaced, &bound, &Regions::new(&replaced, state.model).call(call.scope));
         before.compare(&after, self.name, &self.path)
     }
+}
+
+fn refuse<T>(problem: Problem) -> Result<T, Refusal> {
+    Err(problem.into())
 }
 
 fn contract(message: impl Into<String>, here: impl Into<String>) -> Problem {

@@ -3,10 +3,10 @@
 //! By the pairs that the step gives, then by names that are the same; what is left alone on both sides is bound. Nothing is
 //! bound by its position.
 
-use super::{Replacing, contract, listed};
+use super::{Replacing, contract, listed, refuse};
 use crate::passes::borders::differentiable;
 use crate::passes::constant::Constants;
-use crate::primitives::Problem;
+use crate::primitives::{Problem, Refusal};
 use crate::schedule::{Argument, Place, Port};
 use slapo_model::regions::Region;
 use slapo_model::{Graph, ValueId};
@@ -42,7 +42,7 @@ const INPUTS: Side = Side { verb: "takes", noun: "input", point: "input" };
 const OUTPUTS: Side = Side { verb: "gives", noun: "output", point: "output" };
 
 impl Replacing<'_, '_> {
-    pub(super) fn ports(&self, region: &Region) -> Result<Bound, Problem> {
+    pub(super) fn ports(&self, region: &Region) -> Result<Bound, Refusal> {
         let (entering, leaving) = self.pairs(region)?;
         let mut constants = Constants::new(&self.bound);
         let mut crossing = |value: &ValueId, may_be_known: bool| Crossing {
@@ -60,14 +60,14 @@ impl Replacing<'_, '_> {
     }
 
     /// The ports of another call of the same module.
-    pub(super) fn ports_like(&self, first: &Bound, region: &Region) -> Result<Bound, Problem> {
+    pub(super) fn ports_like(&self, first: &Bound, region: &Region) -> Result<Bound, Refusal> {
         let (inputs, outputs) = &first.positions;
         let fits = |positions: &[usize], values: &[ValueId]| positions.iter().all(|at| *at < values.len());
         match fits(inputs, &region.live_in) && outputs.len() == region.live_out.len() {
             true => Ok(self.bound(first.positions.clone(), region)),
             false => {
                 let message = format!("the calls of `{}` have different inputs or outputs", self.path);
-                Err(contract(message, "is called in several ways"))
+                refuse(contract(message, "is called in several ways"))
             }
         }
     }
@@ -102,7 +102,7 @@ impl Replacing<'_, '_> {
 
     /// The pairs of the step: an input's name with what enters, an output's name with what leaves.
     #[expect(clippy::type_complexity, reason = "two lists of the same pairs")]
-    fn pairs<'s>(&'s self, region: &Region) -> Result<(Vec<(&'s str, usize)>, Vec<(&'s str, usize)>), Problem> {
+    fn pairs<'s>(&'s self, region: &Region) -> Result<(Vec<(&'s str, usize)>, Vec<(&'s str, usize)>), Refusal> {
         let (mut entering, mut leaving) = (Vec::new(), Vec::new());
         let Some(Argument::List(pairs)) = self.step.arg("ports") else { return Ok((entering, leaving)) };
         for pair in pairs {
@@ -112,8 +112,10 @@ impl Replacing<'_, '_> {
             let point = point.filter(|point| point.of == Place::Module(self.module));
             let Some((point, value)) = point.and_then(|point| Some((point, self.state.ports.value(&point)?))) else {
                 let message = format!("`{path}` is no value that enters or leaves `{}`", self.path);
-                return Err(contract(message, format!("given for `{name}`"))
-                    .help("ports are points of the module itself: `.input(0)`, `.output()`"));
+                return refuse(
+                    contract(message, format!("given for `{name}`"))
+                        .help("ports are points of the module itself: `.input(0)`, `.output()`"),
+                );
             };
             let (side, values) = match point.port {
                 Port::Input(_) => (&mut entering, &region.live_in),
@@ -123,7 +125,7 @@ impl Replacing<'_, '_> {
                 Some(at) => side.push((name.as_str(), at)),
                 None => {
                     let message = format!("`{path}` is no longer a value at the border of `{}`", self.path);
-                    return Err(contract(message, format!("given for `{name}`")));
+                    return refuse(contract(message, format!("given for `{name}`")));
                 }
             }
         }
@@ -137,19 +139,19 @@ impl Replacing<'_, '_> {
         wanted: &[&str],
         offered: &[Crossing],
         pairs: &[(&str, usize)],
-    ) -> Result<Vec<usize>, Problem> {
+    ) -> Result<Vec<usize>, Refusal> {
         let mut bound: Vec<Option<usize>> = vec![None; wanted.len()];
         let Side { verb, noun, point } = side;
         for (name, at) in pairs {
             let Some(port) = wanted.iter().position(|known| known == name) else {
                 let message = format!("`{}` has no {noun} `{name}`", self.name);
-                return Err(
-                    contract(message, format!("no such {noun}")).help(format!("its {noun}s are {}", listed(wanted)))
+                return refuse(
+                    contract(message, format!("no such {noun}")).help(format!("its {noun}s are {}", listed(wanted))),
                 );
             };
             if bound[port].is_some() || bound.contains(&Some(*at)) {
                 let message = format!("`ports` gives `{name}` or `{}` twice", offered[*at].name);
-                return Err(contract(message, "one pair for every port"));
+                return refuse(contract(message, "one pair for every port"));
             }
             bound[port] = Some(*at);
         }
@@ -163,11 +165,11 @@ impl Replacing<'_, '_> {
         match (left.as_slice(), needed.as_slice(), over.as_slice()) {
             ([], [], _) => {}
             ([port], [at], _) | ([port], [], [at]) => bound[*port] = Some(*at),
-            _ => return Err(self.other_ports(side, wanted, offered, (&left, &over))),
+            _ => return refuse(self.other_ports(side, wanted, offered, (&left, &over))),
         }
         // Every port is bound by now.
         let complete: Option<Vec<usize>> = bound.into_iter().collect();
-        complete.ok_or_else(|| contract(format!("`{}` {verb} other {point}s", self.name), "does not fit"))
+        complete.ok_or_else(|| contract(format!("`{}` {verb} other {point}s", self.name), "does not fit").into())
     }
 
     fn other_ports(
@@ -202,7 +204,7 @@ impl Replacing<'_, '_> {
     }
 
     /// An input that the archive takes and does not read would be lost.
-    fn all_are_read(&self) -> Result<(), Problem> {
+    fn all_are_read(&self) -> Result<(), Refusal> {
         let graph = &self.archive.graph;
         let names = graph.inputs.iter().zip(&self.archive.inputs).filter(|(value, _)| !is_read(graph, **value));
         let unread: Vec<&str> = names.map(|(_, input)| input.name.as_str()).collect();
@@ -210,7 +212,7 @@ impl Replacing<'_, '_> {
             true => Ok(()),
             false => {
                 let message = format!("`{}` never reads its input {}", self.name, listed(unread));
-                Err(contract(message, "an input would be lost"))
+                refuse(contract(message, "an input would be lost"))
             }
         }
     }

@@ -1,8 +1,8 @@
 //! Element types and shapes of ports, and the archive's sizes in those of the model.
 
 use super::ports::Bound;
-use super::{Replacing, contract};
-use crate::primitives::Problem;
+use super::{Replacing, contract, refuse};
+use crate::primitives::Refusal;
 use slapo_model::sym::{Size, Symbol, Values};
 use slapo_model::{Arg, Type, ValueId};
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ pub struct Symbols {
 
 impl Replacing<'_, '_> {
     /// Holds the types of bound ports against each other.
-    pub(super) fn symbols(&self, bound: &Bound) -> Result<Symbols, Problem> {
+    pub(super) fn symbols(&self, bound: &Bound) -> Result<Symbols, Refusal> {
         let (archive, graph) = (&self.archive.graph, self.graph());
         let mut symbols = Symbols::default();
         for (input, value) in archive.inputs.iter().zip(&bound.inputs) {
@@ -37,13 +37,13 @@ impl Replacing<'_, '_> {
             let range = slapo_model::sym::Range { min: range.min.filter(|min| *min > 2), max: range.max };
             if let Some(size) = symbols.values.get(symbol).filter(|size| !range.contains(**size)) {
                 let message = format!("`{}` takes no size of {size} where `{}` has it", self.name, self.path);
-                return Err(contract(message, "out of its range").help(format!("its `{symbol}` is in {range}")));
+                return refuse(contract(message, "out of its range").help(format!("its `{symbol}` is in {range}")));
             }
         }
         Ok(symbols)
     }
 
-    fn same_type(&self, own: ValueId, value: ValueId, symbols: &Symbols) -> Result<(), Problem> {
+    fn same_type(&self, own: ValueId, value: ValueId, symbols: &Symbols) -> Result<(), Refusal> {
         let (own, ty) = (self.archive.graph.value(own), self.bound.ty(value));
         let shape: Vec<Option<i64>> = own.ty.shape.iter().map(|size| size.eval(&symbols.values)).collect();
         let fits = own.ty.dtype == ty.dtype && shape == ty.shape.iter().copied().map(Some).collect::<Vec<_>>();
@@ -61,16 +61,16 @@ impl Replacing<'_, '_> {
             self.path,
             typed(ty),
         );
-        Err(contract(message, "types do not fit"))
+        refuse(contract(message, "types do not fit"))
     }
 
     /// A type of the archive in the model's sizes.
-    pub(super) fn typed(&self, ty: &Type<Size>, symbols: &Symbols) -> Result<Type<Size>, Problem> {
+    pub(super) fn typed(&self, ty: &Type<Size>, symbols: &Symbols) -> Result<Type<Size>, Refusal> {
         let shape = ty.shape.iter().map(|size| self.size(size, symbols)).collect::<Result<_, _>>()?;
         Ok(Type { dtype: ty.dtype, shape })
     }
 
-    pub(super) fn sized(&self, arg: &Arg<Size>, symbols: &Symbols) -> Result<Arg<Size>, Problem> {
+    pub(super) fn sized(&self, arg: &Arg<Size>, symbols: &Symbols) -> Result<Arg<Size>, Refusal> {
         Ok(match arg {
             Arg::Int(size) => Arg::Int(self.size(size, symbols)?),
             Arg::Ints(sizes) => Arg::Ints(sizes.iter().map(|size| self.size(size, symbols)).collect::<Result<_, _>>()?),
@@ -78,10 +78,11 @@ impl Replacing<'_, '_> {
         })
     }
 
-    fn size(&self, size: &Size, symbols: &Symbols) -> Result<Size, Problem> {
+    fn size(&self, size: &Size, symbols: &Symbols) -> Result<Size, Refusal> {
         size.substitute(&symbols.sizes).ok_or_else(|| {
             let message = format!("no input of `{}` decides its size `{size}`", self.name);
-            contract(message, "a size is open").help("export it with fixed sizes, or with inputs that have this size")
+            let problem = contract(message, "a size is open");
+            problem.help("export it with fixed sizes, or with inputs that have this size").into()
         })
     }
 }

@@ -5,8 +5,8 @@
 
 use super::ports::is_read;
 use super::types::typed;
-use super::{Call, Replacing, contract, listed};
-use crate::primitives::Problem;
+use super::{Call, Replacing, contract, listed, refuse};
+use crate::primitives::Refusal;
 use crate::schedule::{Argument, Place};
 use slapo_model::{Def, Graph, Type, ValueId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,7 +28,7 @@ struct Source {
 
 impl Replacing<'_, '_> {
     /// The model's weight for every one of the archive.
-    pub(super) fn weights(&self, calls: &[Call]) -> Result<BTreeMap<ValueId, ValueId>, Problem> {
+    pub(super) fn weights(&self, calls: &[Call]) -> Result<BTreeMap<ValueId, ValueId>, Refusal> {
         let own = self.own();
         let sources = match self.step.arg("weights") {
             Some(Argument::List(pairs)) => self.given(&own, pairs)?,
@@ -82,25 +82,27 @@ impl Replacing<'_, '_> {
     }
 
     /// By the pairs of the step.
-    fn given(&self, own: &[Own], pairs: &[Argument]) -> Result<Vec<Option<Source>>, Problem> {
+    fn given(&self, own: &[Own], pairs: &[Argument]) -> Result<Vec<Option<Source>>, Refusal> {
         let mut sources: Vec<Option<Source>> = own.iter().map(|_| None).collect();
         for pair in pairs {
             let Argument::List(pair) = pair else { continue };
             let [Argument::Text(name), Argument::Path(path)] = pair.as_slice() else { continue };
             let Some(at) = own.iter().position(|own| own.names.contains(name)) else {
                 let known = own.iter().flat_map(|own| &own.names);
-                return Err(contract(format!("`{}` has no weight `{name}`", self.name), "no such weight")
-                    .help(format!("it has {}", listed(known))));
+                return refuse(
+                    contract(format!("`{}` has no weight `{name}`", self.name), "no such weight")
+                        .help(format!("it has {}", listed(known))),
+                );
             };
             let Some(source) = self.source(path.clone()) else {
                 let message = format!("`{path}`, given for `{name}`, is no parameter and no buffer");
-                return Err(contract(message, "no weight"));
+                return refuse(contract(message, "no weight"));
             };
             match &sources[at] {
                 Some(known) if known.value != source.value || own[at].names.len() == 1 => {
                     let names = listed(&own[at].names);
                     let message = format!("{names} of `{}` would be both `{}` and `{path}`", self.name, known.path);
-                    return Err(contract(message, "one weight from two"));
+                    return refuse(contract(message, "one weight from two"));
                 }
                 _ => sources[at] = Some(source),
             }
@@ -109,7 +111,7 @@ impl Replacing<'_, '_> {
     }
 
     /// By names below the module.
-    fn same_names(&self, own: &[Own]) -> Result<Vec<Option<Source>>, Problem> {
+    fn same_names(&self, own: &[Own]) -> Result<Vec<Option<Source>>, Refusal> {
         let mut sources = Vec::with_capacity(own.len());
         for own in own {
             let found = own.names.iter().filter_map(|name| self.source(format!("{}.{name}", self.path)));
@@ -119,7 +121,7 @@ impl Replacing<'_, '_> {
             {
                 let names = listed(&own.names);
                 let message = format!("{names} are one weight in `{}`, and two in `{}`", self.name, self.path);
-                return Err(contract(message, "one weight from two"));
+                return refuse(contract(message, "one weight from two"));
             }
             sources.push(found.into_iter().next());
         }
@@ -137,7 +139,7 @@ impl Replacing<'_, '_> {
     }
 
     /// Every weight that the archive computes with is one of the model's.
-    fn none_is_new(&self, own: &[Own], sources: &[Option<Source>]) -> Result<(), Problem> {
+    fn none_is_new(&self, own: &[Own], sources: &[Option<Source>]) -> Result<(), Refusal> {
         let open = own.iter().zip(sources).filter(|(own, source)| source.is_none() && self.reads(own.value));
         let open: Vec<&Own> = open.map(|(own, _)| own).collect();
         let Some(first) = open.first() else { return Ok(()) };
@@ -145,7 +147,7 @@ impl Replacing<'_, '_> {
         let verb = if open.len() == 1 { "has" } else { "have" };
         let message = format!("{names} of `{}` {verb} no source in `{}`", self.name, self.path);
         let problem = contract(message, "weights would be new");
-        Err(match (first.is_constant, first.names.first()) {
+        refuse(match (first.is_constant, first.names.first()) {
             (true, _) => problem.help("a constant tensor of the archive is not taken over: compute it in `forward`"),
             (false, name) => problem.help(format!(
                 "say which parameter each is: `weights: [[{:?}, …], …]`, or `weights: by_name` where names agree",
@@ -154,12 +156,12 @@ impl Replacing<'_, '_> {
         })
     }
 
-    fn fits(&self, own: &Own, source: &Source, needed: &BTreeSet<ValueId>) -> Result<(), Problem> {
+    fn fits(&self, own: &Own, source: &Source, needed: &BTreeSet<ValueId>) -> Result<(), Refusal> {
         let name = &own.names[0];
         let found = self.bound.ty(source.value);
         if !needed.contains(&source.value) {
             let message = format!("`{}` does not use `{}`, given for `{name}`", self.path, source.path);
-            return Err(contract(message, "not a weight of the module"));
+            return refuse(contract(message, "not a weight of the module"));
         }
         if own.ty == *found {
             return Ok(());
@@ -169,14 +171,14 @@ impl Replacing<'_, '_> {
         let problem = contract(message, "another type");
         let mut turned = own.ty.shape.clone();
         turned.reverse();
-        Err(match turned == found.shape {
+        refuse(match turned == found.shape {
             true => problem.help("weights are taken as they are stored: transpose it in the archive's `forward`"),
             false => problem,
         })
     }
 
     /// Two weights that come from one are tied, which they must be in the model too.
-    fn none_is_doubled(&self, own: &[Own], sources: &[Option<Source>], calls: &[Call]) -> Result<(), Problem> {
+    fn none_is_doubled(&self, own: &[Own], sources: &[Option<Source>], calls: &[Call]) -> Result<(), Refusal> {
         let uses = |value: ValueId| {
             let nodes = calls.iter().take(1).flat_map(|call| &call.region.nodes);
             nodes.filter(|id| self.bound.node(**id).reads().any(|read| read == value)).count()
@@ -188,21 +190,21 @@ impl Replacing<'_, '_> {
                 && uses(source.value) < 2
             {
                 let message = format!("`{}` is given for both `{first}` and `{}`", source.path, own.names[0]);
-                return Err(contract(message, "one weight for two"));
+                return refuse(contract(message, "one weight for two"));
             }
         }
         Ok(())
     }
 
     /// Every weight that the module computes with is one of those that the archive computes with.
-    fn none_is_lost(&self, own: &[Own], sources: &[Option<Source>], needed: &BTreeSet<ValueId>) -> Result<(), Problem> {
+    fn none_is_lost(&self, own: &[Own], sources: &[Option<Source>], needed: &BTreeSet<ValueId>) -> Result<(), Refusal> {
         let pairs = || own.iter().zip(sources).filter_map(|(own, source)| Some((own, source.as_ref()?)));
         let used: BTreeSet<ValueId> =
             pairs().filter(|(own, _)| self.reads(own.value)).map(|(_, source)| source.value).collect();
         let lost: Vec<ValueId> = needed.difference(&used).copied().collect();
         let Some(first) = lost.first() else { return Ok(()) };
         let names = listed(lost.iter().map(|value| self.weight(*value)));
-        Err(match pairs().find(|(_, source)| source.value == *first) {
+        refuse(match pairs().find(|(_, source)| source.value == *first) {
             Some((own, _)) => {
                 let message = format!("`{}` never reads its `{}`: {names} would be lost", self.name, own.names[0]);
                 contract(message, "a weight would be lost")
