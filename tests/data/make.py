@@ -200,13 +200,12 @@ def save(model_class: type[nn.Module], file: Path, vocab: int) -> None:
 
 
 def save_part(make, file: Path) -> None:
-    """A module without a loss. Its inputs are no indices, so only their first two sizes vary."""
+    """A module without a loss; batch and sequence of its inputs vary."""
     torch.manual_seed(1)
     module = make().train()
     sample = samples(module, batch=3, seq=6)
-    dynamic = {name: dict.fromkeys((0, 1), Dim.AUTO) for name in sample}
-    if "mask" in sample:
-        dynamic["mask"] = {0: Dim.AUTO, 2: Dim.AUTO, 3: Dim.AUTO}
+    varying = {"mask": (0, 2, 3), "channels": (0, 2)}
+    dynamic = {name: dict.fromkeys(varying.get(name, (0, 1)), Dim.AUTO) for name in sample}
     program = torch.export.export(module, (), sample, dynamic_shapes=dynamic).run_decompositions({})
     for node in program.graph.nodes:
         exporter.tidy(node)

@@ -32,6 +32,11 @@ class Affine(nn.Module):
         return x + self.bias if hasattr(self, "bias") else x
 
 
+def gelu(x: Tensor) -> Tensor:
+    """In steps, in an order of its own."""
+    return x * (torch.tanh(math.sqrt(2 / math.pi) * x * (1 + 0.044715 * x * x)) + 1) * 0.5
+
+
 class Mlp(nn.Module):
     """GPT-2's MLP with its activation as one operator."""
 
@@ -222,6 +227,33 @@ class Alone(Gate):
         return super().forward(x, x)
 
 
+class Mix(nn.Module):
+    """The convolution that `misc.pt2` calls twice, as a sum of shifted products; channels before positions."""
+
+    inputs = ("channels",)
+
+    def __init__(self):
+        super().__init__()
+        self.weight, self.bias = parameter(12, 12, 3), parameter(12)
+
+    def forward(self, channels: Tensor) -> Tensor:
+        wide = F.pad(channels, (1, 1))
+        seq = channels.shape[2]
+        taps = (self.weight[:, :, tap] @ wide[:, :, tap : tap + seq] for tap in range(3))
+        return sum(taps) + self.bias.unsqueeze(1)
+
+
+class Head(nn.Module):
+    """A head of 37 entries; in `gpt2-odd.pt2` its table is that of the embedding."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = parameter(37, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.weight.t()
+
+
 class Gated(nn.Module):
     """A model whose module `gate` takes two hidden streams."""
 
@@ -239,6 +271,7 @@ class Gated(nn.Module):
 # By the name of the archive.
 REPLACEMENTS = {
     "mlp": Mlp,
+    "mlp-plain": lambda: Mlp(act=gelu),
     "mlp-renamed": Renamed,
     "mlp-linear": Linear,
     "mlp-nobias": NoBias,
@@ -256,6 +289,8 @@ REPLACEMENTS = {
     "block": Block,
     "block-straight": Straight,
     "block-steady": Steady,
+    "mix": Mix,
+    "head": Head,
     "gate": Gate,
     "gate-swapped": Swapped,
     "gate-alone": Alone,
@@ -266,4 +301,7 @@ def samples(module: nn.Module, batch: int, seq: int) -> dict[str, Tensor]:
     """One tensor for every input: a mask is [batch, 1, seq, seq], everything else a hidden stream."""
     causal = torch.ones(seq, seq, dtype=torch.bool).tril().expand(batch, 1, seq, seq)
     names = getattr(module, "inputs", ("hidden",) if isinstance(module, Attention | Block) else ("x",))
-    return {name: causal.clone() if name == "mask" else torch.randn(batch, seq, WIDTH) for name in names}
+    shapes = {"channels": (batch, 12, seq)}
+    return {
+        name: causal.clone() if name == "mask" else torch.randn(shapes.get(name, (batch, seq, WIDTH))) for name in names
+    }

@@ -104,7 +104,8 @@ pub fn load_text(source: &Source, until: Option<u32>, shown: &Path, text: String
     let mut files = SourceMap::new();
     let file = files.add(name.clone(), text);
     let parse = slapo_syntax::parse(file, files.text(file));
-    let modules = modules(shown, &parse, binding.set.iter().map(|(_, value)| value.as_str()));
+    let knobs = binding.set.iter().map(|(_, value)| value.as_str());
+    let modules = modules(shown, &parse).with_archives(&parse, knobs, |name| replacement(shown, name));
     let fingerprint = fingerprint(files.text(file), &modules, binding);
     let named = schedule::head(&parse).model;
     let (archive, broken) = match (&binding.model, named) {
@@ -117,12 +118,11 @@ pub fn load_text(source: &Source, until: Option<u32>, shown: &Path, text: String
     Loaded { files, file, name, fingerprint, archive, broken, checked, has_default_sizes: false }
 }
 
-/// Reads the files that a schedule uses, from its folder, and the archives that replacements come from; `others` may name
-/// some too.
-pub fn modules<'s>(schedule: &Path, parse: &Parse, others: impl Iterator<Item = &'s str>) -> Modules {
+/// Reads the files that a schedule uses, from its folder.
+pub fn modules(schedule: &Path, parse: &Parse) -> Modules {
     let folder = schedule.parent().unwrap_or(Path::new(""));
     let own = schedule.file_stem().and_then(|stem| stem.to_str());
-    let modules = Modules::gather(own, parse, |path| {
+    Modules::gather(own, parse, |path| {
         let path = folder.join(format!("{path}.slapo"));
         match text_of(&path) {
             Ok(text) => Found::Text { name: path.display().to_string(), text: text.into() },
@@ -131,13 +131,12 @@ pub fn modules<'s>(schedule: &Path, parse: &Parse, others: impl Iterator<Item = 
                 beside: path.parent().map(modules_in).unwrap_or_default(),
             },
         }
-    });
-    modules.with_archives(parse, others, |name| replacement(&folder.join(name), name))
+    })
 }
 
-/// Opens the archive of a module, which messages call `name`.
-fn replacement(path: &Path, name: &str) -> Imported {
-    let file = map(path).map_err(|e| {
+/// Opens the archive of a module, which a schedule calls `name`.
+pub fn replacement(schedule: &Path, name: &str) -> Imported {
+    let file = map(&model_path(schedule, name)).map_err(|e| {
         let message = format!("cannot read the archive `{name}`: {}", reason(&e));
         let help = "an archive is looked for in the schedule's folder";
         vec![Diagnostic::error(Code::UnreadableModel, message).help(help)]

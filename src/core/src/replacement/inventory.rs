@@ -76,7 +76,7 @@ impl Inventory {
         }
     }
 
-    /// Refuses an archive that does not have what the module of that path has, or has more.
+    /// Refuses an archive that does not have what the module of that path has, or has more than it.
     pub fn compare(&self, archive: &Inventory, name: &str, path: &str) -> Result<(), Refusal> {
         let mut lost = missing(&self.facts, &archive.facts);
         let mut new = missing(&archive.facts, &self.facts);
@@ -86,7 +86,9 @@ impl Inventory {
             lost.push(format!("a scale of {}", number(self.scale)));
             new.push(format!("a scale of {}", number(archive.scale)));
         }
-        if lost.is_empty() && new.is_empty() {
+        // A product of matrices may be written as a sum of several.
+        let is_more = new.iter().any(|fact| ![ADDITION, PRODUCT].iter().any(|streams| fact.ends_with(streams)));
+        if lost.is_empty() && !is_more {
             return self.same_dropouts(archive, name, path);
         }
         let message = match lost.as_slice() {
@@ -193,8 +195,8 @@ impl Taking<'_> {
                     self.inventory.dropouts.push((p, graph.ty(x).clone()));
                 }
             }
-            "add.Tensor" | "sub.Tensor" if self.are_streams(node) => self.inventory.add("an addition of two streams"),
-            "mul.Tensor" | "div.Tensor" if self.are_streams(node) => self.inventory.add("a product of two streams"),
+            "add.Tensor" | "sub.Tensor" if self.are_streams(node) => self.inventory.add(ADDITION),
+            "mul.Tensor" | "div.Tensor" if self.are_streams(node) => self.inventory.add(PRODUCT),
             _ => {}
         }
     }
@@ -336,6 +338,8 @@ impl Taking<'_> {
     }
 }
 
+const ADDITION: &str = "an addition of two streams";
+const PRODUCT: &str = "a product of two streams";
 const CAUSAL: &str = "a causal mask";
 
 /// Element-wise operators: those of one operand, and those that may have one operand twice.

@@ -48,6 +48,9 @@ fn other_writings_of_modules_are_taken() {
     right(&attention("attention"));
     right(&attention("attention-eager"));
     right(&check("b.replace(\"block.pt2\", weights: by_name)"));
+    // A module that is called twice, and one whose weight is another's too.
+    right(&on("misc", "m.mix.replace(\"mix.pt2\", weights: by_name)"));
+    right(&on("gpt2-odd", "m.lm_head.replace(\"head.pt2\", weights: [[\"weight\", m.transformer.wte.weight]])"));
     // A selection, element by element; a path that has a name.
     right(&check("let file = \"mlp.pt2\"\nm.transformer.h.*.mlp.replace(file, weights: by_name)"));
 }

@@ -12,6 +12,7 @@ use lsp_types::{
 use slapo_core::schedule::ModelPath;
 use slapo_ide::{Found, Snapshot};
 use slapo_model::Model;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -114,11 +115,15 @@ impl Document {
 
     fn check(&mut self, models: &mut Models) {
         let name = self.path.display().to_string();
+        let models = RefCell::new(models);
         let model = |named: Option<&ModelPath>| match named {
-            Some(model) => models.find(&self.path, &model.path, model.span),
+            Some(model) => models.borrow_mut().find(&self.path, &model.path, model.span),
             None => Found { last: self.model.clone(), ..Found::default() },
         };
-        let snapshot = Snapshot::new(&name, &self.text, model, |parse| modules(&self.path, parse, std::iter::empty()));
+        let snapshot = Snapshot::new(&name, &self.text, model, |parse| {
+            let archive = |name: &str| models.borrow_mut().replacement(&self.path, name);
+            modules(&self.path, parse).with_archives(parse, std::iter::empty(), archive)
+        });
         self.model = snapshot.model.clone().or(self.model.take());
         self.state = State::Checked(Box::new(snapshot));
     }

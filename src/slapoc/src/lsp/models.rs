@@ -1,6 +1,7 @@
 //! Models, read once for as long as their files stay the same.
 
 use crate::load;
+use slapo_core::schedule::Imported;
 use slapo_ide::Found;
 use slapo_model::Model;
 use slapo_syntax::{Diagnostic, Span};
@@ -13,6 +14,8 @@ use std::time::SystemTime;
 #[derive(Default)]
 pub struct Models {
     known: HashMap<(PathBuf, String), Known>,
+    /// Archives that replacements come from, likewise.
+    replacements: HashMap<PathBuf, (Stamp, Imported)>,
 }
 
 struct Known {
@@ -30,7 +33,7 @@ impl Models {
     /// The model that `schedule` calls `name` at `span`.
     pub fn find(&mut self, schedule: &Path, name: &str, span: Span) -> Found {
         let path = load::model_path(schedule, name);
-        let stamp = fs::metadata(&path).ok().and_then(|found| Some((found.modified().ok()?, found.len())));
+        let stamp = stamp(&path);
         let key = (path, name.to_owned());
         let known = self.known.remove(&key);
         let known = match known {
@@ -49,4 +52,23 @@ impl Models {
         self.known.insert(key, known);
         found
     }
+
+    /// The archive that `schedule` calls `name`.
+    pub fn replacement(&mut self, schedule: &Path, name: &str) -> Imported {
+        let path = load::model_path(schedule, name);
+        let stamp = stamp(&path);
+        if let Some((known, read)) = self.replacements.get(&path)
+            && *known == stamp
+            && stamp.is_some()
+        {
+            return read.clone();
+        }
+        let read = load::replacement(schedule, name);
+        self.replacements.insert(path, (stamp, read.clone()));
+        read
+    }
+}
+
+fn stamp(path: &Path) -> Stamp {
+    fs::metadata(path).ok().and_then(|found| Some((found.modified().ok()?, found.len())))
 }
