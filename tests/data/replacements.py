@@ -279,6 +279,7 @@ REPLACEMENTS = {
     "mlp-fresh": Fresh,
     "mlp-relu": lambda: Mlp(act=F.relu),
     "mlp-erf": lambda: Mlp(act=F.gelu),
+    "mlp-leaky": lambda: Mlp(act=lambda x: F.leaky_relu(gelu(x))),
     "mlp-wide": lambda: Mlp(inner=INNER + 2),
     "mlp-sure": lambda: Mlp(p=0.0),
     "attention": Attention,

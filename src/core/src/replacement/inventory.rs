@@ -35,6 +35,7 @@ impl Inventory {
             inside: region.nodes.iter().copied().collect(),
             flows: differentiable(bound),
             constants: Constants::new(bound),
+            selected: BTreeSet::new(),
             inventory: Inventory { facts: BTreeMap::new(), scale: 1.0, dropouts: Vec::new() },
         };
         for function in functions(symbolic, bound, &region.nodes) {
@@ -42,6 +43,9 @@ impl Inventory {
         }
         for id in &region.nodes {
             taking.node(bound.node(*id));
+        }
+        for id in &region.nodes {
+            taking.selection(bound.node(*id));
         }
         taking.inventory
     }
@@ -150,6 +154,8 @@ struct Taking<'g> {
     /// By value: a gradient flows through it.
     flows: Vec<bool>,
     constants: Constants<'g>,
+    /// What a softmax is said to be masked by.
+    selected: BTreeSet<ValueId>,
     inventory: Inventory,
 }
 
@@ -183,10 +189,17 @@ impl Taking<'_> {
             "softmax.int" | "log_softmax.int" | "_softmax" | "_log_softmax" => {
                 let masks = call.value("self").map(|x| self.masks(x)).unwrap_or_default();
                 self.softmax(masks);
+                let last = call.ty("self").map_or(0, |ty| ty.shape.len()).checked_sub(1);
+                if let Some(dim) = call.dim("dim").filter(|dim| Some(*dim) != last) {
+                    self.inventory.add(format!("a softmax over dimension {dim}"));
+                }
             }
             "layer_norm" | "native_layer_norm" | "group_norm" | "native_group_norm" => {
                 self.inventory.add(norm(call.number("eps").unwrap_or(1e-5)));
+                self.inventory.add(CENTRED);
             }
+            "sub.Tensor" if self.is_mean(node.tensor("other")) => self.inventory.add(CENTRED),
+            name if ACTIVATIONS.contains(&name) => self.inventory.add(format!("`{name}`")),
             "rms_norm" => self.inventory.add(norm(call.number("eps").unwrap_or(f64::from(f32::EPSILON)))),
             "dropout" | "native_dropout" => {
                 let is_on = node.arg("train") != Some(&Arg::Bool(false));
@@ -198,6 +211,29 @@ impl Taking<'_> {
             "add.Tensor" | "sub.Tensor" if self.are_streams(node) => self.inventory.add(ADDITION),
             "mul.Tensor" | "div.Tensor" if self.are_streams(node) => self.inventory.add(PRODUCT),
             _ => {}
+        }
+    }
+
+    /// Whether a value is the mean of a computed one.
+    fn is_mean(&self, value: Option<ValueId>) -> bool {
+        let node = value.and_then(|value| self.graph.definition(value));
+        node.is_some_and(|node| node.name() == "mean.dim" || node.name().starts_with("var_mean"))
+    }
+
+    /// Values that a mask picks, where no softmax follows.
+    fn selection(&mut self, node: &Node) {
+        let is_hidden = match node.name() {
+            "masked_fill.Scalar" | "masked_fill.Tensor" => true,
+            "where.self" | "where.ScalarOther" | "where.ScalarSelf" => false,
+            _ => return,
+        };
+        let flows = node.reads().any(|read| self.flows[read.0 as usize]);
+        let is_told = node.outs.iter().flatten().any(|out| self.selected.contains(out));
+        let mask = node.tensor("mask").or_else(|| node.tensor("condition"));
+        if let Some(mask) = mask.filter(|_| flows && !is_told)
+            && let Some(mask) = self.mask(mask, is_hidden)
+        {
+            self.inventory.add(format!("a selection by {mask}"));
         }
     }
 
@@ -276,6 +312,7 @@ impl Taking<'_> {
             let graph = self.graph;
             let Some(node) = graph.definition(value) else { continue };
             let flowing: Vec<ValueId> = node.reads().filter(|read| self.flows[read.0 as usize]).collect();
+            self.selected.insert(value);
             match node.name() {
                 "masked_fill.Scalar" | "masked_fill.Tensor" => {
                     masks.extend(node.tensor("mask").and_then(|mask| self.mask(mask, true)));
@@ -338,9 +375,33 @@ impl Taking<'_> {
     }
 }
 
+/// Of a norm: what is left of it without this is a root mean square.
+const CENTRED: &str = "a mean that is taken off";
 const ADDITION: &str = "an addition of two streams";
 const PRODUCT: &str = "a product of two streams";
 const CAUSAL: &str = "a causal mask";
+
+/// Activations that are known by their operators alone.
+const ACTIVATIONS: [&str; 18] = [
+    "celu",
+    "clamp",
+    "clamp_min",
+    "elu",
+    "glu",
+    "hardsigmoid",
+    "hardswish",
+    "hardtanh",
+    "leaky_relu",
+    "log_sigmoid",
+    "log_sigmoid_forward",
+    "mish",
+    "prelu",
+    "relu6",
+    "selu",
+    "softplus",
+    "softshrink",
+    "threshold",
+];
 
 /// Element-wise operators: those of one operand, and those that may have one operand twice.
 const ELEMENT_WISE: [&str; 27] = [

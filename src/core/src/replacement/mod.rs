@@ -19,7 +19,7 @@ use ports::Bound;
 use slapo_model::regions::{Region, Regions, calls};
 use slapo_model::sym::Size;
 use slapo_model::{
-    Arg, Def, Graph, Model, ModuleId, Node, NodeId, Op, Origin, ScopeId, Type, Value, ValueId, bind_graph,
+    Arg, Def, Graph, InputSizes, Model, ModuleId, Node, NodeId, Op, Origin, ScopeId, Type, Value, ValueId, bind_graph,
 };
 use slapo_syntax::Code;
 use std::collections::BTreeMap;
@@ -49,7 +49,7 @@ pub fn plan(state: &State, step: &Step) -> Result<Option<Plan>, Refusal> {
     let Some(sizes) = state.sizes else { return Ok(None) };
     let Ok(bound) = bind_graph(state.model, state.graph(), &sizes) else { return Ok(None) };
     let path = state.model.module(module).path.clone();
-    let replacing = Replacing { state, step, module, path, archive, name, bound };
+    let replacing = Replacing { state, step, module, path, archive, name, sizes, bound };
     replacing.plan().map(Some)
 }
 
@@ -63,6 +63,7 @@ struct Replacing<'a, 'm> {
     archive: &'a Model,
     /// What messages call the archive.
     name: &'a str,
+    sizes: InputSizes,
     /// The model's graph as the steps so far have left it, with the step's sizes.
     bound: Graph,
 }
@@ -119,6 +120,15 @@ impl Replacing<'_, '_> {
             let is_container = !model.module(self.module).children.is_empty();
             let here = if is_container { "a container: only its children are called" } else { "is never called" };
             return refuse(Problem::new(Code::NeverRuns, message, here));
+        }
+        // The archive's operators stand where the call's first one does.
+        let comes_later = |call: &Call, value: &ValueId| match self.graph().value(*value).def {
+            Def::Node(node, _) => call.region.nodes.first().is_some_and(|first| node > *first),
+            _ => false,
+        };
+        if calls.iter().any(|call| call.region.live_in.iter().any(|value| comes_later(call, value))) {
+            let message = format!("`{path}` reads values that are computed while it runs");
+            return refuse(contract(message, "no call of one piece"));
         }
         let nodes = calls.iter().flat_map(|call| &call.region.nodes);
         let computes = |value: &ValueId| match self.graph().value(*value).def {
@@ -258,8 +268,7 @@ impl Replacing<'_, '_> {
         let state = self.state;
         let splice = Rewrite::Splice(Arc::new(splice.clone()));
         let replaced = rewrite::rewrite(state.model, self.graph(), &splice);
-        let sizes = state.sizes.unwrap_or(slapo_model::InputSizes { batch: 1, seq: None });
-        let bound = bind_graph(state.model, &replaced, &sizes)
+        let bound = bind_graph(state.model, &replaced, &self.sizes)
             .map_err(|error| contract(format!("`{}` does not take these sizes: {error}", self.name), "does not fit"))?;
         let Some(call) = calls.first() else { return Ok(()) };
         let before = Inventory::of(self.graph(), &self.bound, &call.region);

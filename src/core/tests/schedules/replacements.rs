@@ -133,6 +133,8 @@ fn f30_nothing_is_lost_in_an_archive() {
 fn f31_an_archive_has_the_same_activations() {
     refused(&mlp("mlp-relu"), "S0420", &["`gelu(approximate: \"tanh\")` would be lost", "`relu`"]);
     refused(&mlp("mlp-erf"), "S0420", &["`gelu(approximate: \"tanh\")` would be lost", "the archive has `gelu`"]);
+    refused(&mlp("mlp-leaky"), "S0420", &["computes more than `transformer.h.0.mlp`: `leaky_relu`"]);
+    right(&mlp("mlp-plain"));
 }
 
 /// Nothing is initialised afresh.
