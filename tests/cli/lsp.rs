@@ -203,6 +203,11 @@ fn schedules_are_checked_as_on_the_command_line() {
     let mut editor = Editor::new();
     let folder = editor.folder.path().to_owned();
     fs::rename(folder.join("gpt2.pt2"), folder.join("gpt2-tiny.pt2")).expect("renames");
+    fs::copy(root().join("tests/data/gpt2-odd.pt2"), folder.join("gpt2-odd.pt2")).expect("copies");
+    for entry in fs::read_dir(root().join("tests/data/replacements")).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        fs::copy(&path, folder.join(path.file_name().expect("a name"))).expect("copies");
+    }
     let mut shown: BTreeMap<String, Told> = BTreeMap::new();
     for entry in fs::read_dir(root().join("tests/ui")).expect("a folder") {
         let path = entry.expect("an entry").path();

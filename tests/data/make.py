@@ -17,16 +17,19 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.export import Dim
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "tests" / "data"
 BAD = DATA / "bad"
+OTHERS = DATA / "replacements"
 EXPORT = ROOT / "examples" / "gpt2" / "export.py"
 sys.path.insert(0, str(EXPORT.parent))
 import export as exporter
 import patterns
 from operators import VOCAB, Operators
 from patterns import Patterns
+from replacements import REPLACEMENTS, Gated, samples
 
 warnings.filterwarnings("ignore", message="No complete tensor found")  # `window` below is part of a storage on purpose
 
@@ -50,9 +53,13 @@ MODELS = {
 def main() -> None:
     for file, options in MODELS.items():
         subprocess.run([sys.executable, EXPORT, *options.split(), "-o", file], check=True)
-    made = [(Misc, 23), (Counters, 17), (Grouped, 19), (Shared, 13), (Operators, VOCAB), (Patterns, patterns.VOCAB)]
+    made = [(Misc, 23), (Counters, 17), (Grouped, 19), (Shared, 13), (Operators, VOCAB)]
+    made += [(Patterns, patterns.VOCAB), (Gated, 23)]
     for model, vocab in made:
         save(model, DATA / f"{model.__name__.lower()}.pt2", vocab)
+    OTHERS.mkdir(exist_ok=True)
+    for name, make in REPLACEMENTS.items():
+        save_part(make, OTHERS / f"{name}.pt2")
     BAD.mkdir(exist_ok=True)
     make_inplace(BAD / "inplace.pt2")
     make_ignored(BAD / "ignored.pt2")
@@ -212,6 +219,21 @@ def save(model_class: type[nn.Module], file: Path, vocab: int) -> None:
     torch.export.save(program, file)
     exporter.refuse_machine_paths(file)
     print(f"{file.relative_to(ROOT)}: {file.stat().st_size:,} bytes")
+
+
+def save_part(make, file: Path) -> None:
+    """A module without a loss; batch and sequence of its inputs vary."""
+    torch.manual_seed(1)
+    module = make().train()
+    sample = samples(module, batch=3, seq=6)
+    varying = {"mask": (0, 2, 3), "channels": (0, 2)}
+    dynamic = {name: dict.fromkeys(varying.get(name, (0, 1)), Dim.AUTO) for name in sample}
+    program = torch.export.export(module, (), sample, dynamic_shapes=dynamic).run_decompositions({})
+    for node in program.graph.nodes:
+        exporter.tidy(node)
+    exporter.shorten_traces(program)
+    torch.export.save(program, file)
+    exporter.refuse_machine_paths(file)
 
 
 def shorten_traces(program: torch.export.ExportedProgram) -> None:

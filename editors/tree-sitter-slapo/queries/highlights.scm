@@ -54,17 +54,17 @@
 
 ; Words that stand for themselves, and all other names
 ((arg value: (identifier) @constant.builtin)
-  (#any-of? @constant.builtin "out" "vocab" "hidden" "channel" "head" "expert" "batch" "seq" "token" "fp64" "fp32" "fp16" "bf16" "gpipe" "one_f_one_b" "interleaved" "zero_bubble" "before" "after" "all_reduce" "all_gather" "reduce_scatter" "all_to_all" "slice" "replicate" "shard" "auto"))
+  (#any-of? @constant.builtin "out" "vocab" "hidden" "channel" "head" "expert" "batch" "seq" "token" "fp64" "fp32" "fp16" "bf16" "gpipe" "one_f_one_b" "interleaved" "zero_bubble" "before" "after" "all_reduce" "all_gather" "reduce_scatter" "all_to_all" "slice" "replicate" "shard" "auto" "by_name"))
 ((entry value: (identifier) @constant.builtin)
-  (#any-of? @constant.builtin "out" "vocab" "hidden" "channel" "head" "expert" "batch" "seq" "token" "fp64" "fp32" "fp16" "bf16" "gpipe" "one_f_one_b" "interleaved" "zero_bubble" "before" "after" "all_reduce" "all_gather" "reduce_scatter" "all_to_all" "slice" "replicate" "shard" "auto"))
+  (#any-of? @constant.builtin "out" "vocab" "hidden" "channel" "head" "expert" "batch" "seq" "token" "fp64" "fp32" "fp16" "bf16" "gpipe" "one_f_one_b" "interleaved" "zero_bubble" "before" "after" "all_reduce" "all_gather" "reduce_scatter" "all_to_all" "slice" "replicate" "shard" "auto" "by_name"))
 ((list_expr (identifier) @constant.builtin)
-  (#any-of? @constant.builtin "out" "vocab" "hidden" "channel" "head" "expert" "batch" "seq" "token" "fp64" "fp32" "fp16" "bf16" "gpipe" "one_f_one_b" "interleaved" "zero_bubble" "before" "after" "all_reduce" "all_gather" "reduce_scatter" "all_to_all" "slice" "replicate" "shard" "auto"))
+  (#any-of? @constant.builtin "out" "vocab" "hidden" "channel" "head" "expert" "batch" "seq" "token" "fp64" "fp32" "fp16" "bf16" "gpipe" "one_f_one_b" "interleaved" "zero_bubble" "before" "after" "all_reduce" "all_gather" "reduce_scatter" "all_to_all" "slice" "replicate" "shard" "auto" "by_name"))
 ((arg value: (identifier) @variable)
-  (#not-any-of? @variable "out" "vocab" "hidden" "channel" "head" "expert" "batch" "seq" "token" "fp64" "fp32" "fp16" "bf16" "gpipe" "one_f_one_b" "interleaved" "zero_bubble" "before" "after" "all_reduce" "all_gather" "reduce_scatter" "all_to_all" "slice" "replicate" "shard" "auto"))
+  (#not-any-of? @variable "out" "vocab" "hidden" "channel" "head" "expert" "batch" "seq" "token" "fp64" "fp32" "fp16" "bf16" "gpipe" "one_f_one_b" "interleaved" "zero_bubble" "before" "after" "all_reduce" "all_gather" "reduce_scatter" "all_to_all" "slice" "replicate" "shard" "auto" "by_name"))
 ((entry value: (identifier) @variable)
-  (#not-any-of? @variable "out" "vocab" "hidden" "channel" "head" "expert" "batch" "seq" "token" "fp64" "fp32" "fp16" "bf16" "gpipe" "one_f_one_b" "interleaved" "zero_bubble" "before" "after" "all_reduce" "all_gather" "reduce_scatter" "all_to_all" "slice" "replicate" "shard" "auto"))
+  (#not-any-of? @variable "out" "vocab" "hidden" "channel" "head" "expert" "batch" "seq" "token" "fp64" "fp32" "fp16" "bf16" "gpipe" "one_f_one_b" "interleaved" "zero_bubble" "before" "after" "all_reduce" "all_gather" "reduce_scatter" "all_to_all" "slice" "replicate" "shard" "auto" "by_name"))
 ((list_expr (identifier) @variable)
-  (#not-any-of? @variable "out" "vocab" "hidden" "channel" "head" "expert" "batch" "seq" "token" "fp64" "fp32" "fp16" "bf16" "gpipe" "one_f_one_b" "interleaved" "zero_bubble" "before" "after" "all_reduce" "all_gather" "reduce_scatter" "all_to_all" "slice" "replicate" "shard" "auto"))
+  (#not-any-of? @variable "out" "vocab" "hidden" "channel" "head" "expert" "batch" "seq" "token" "fp64" "fp32" "fp16" "bf16" "gpipe" "one_f_one_b" "interleaved" "zero_bubble" "before" "after" "all_reduce" "all_gather" "reduce_scatter" "all_to_all" "slice" "replicate" "shard" "auto" "by_name"))
 (role_in) @constant.builtin
 (_ receiver: (identifier) @variable)
 (_ left: (identifier) @variable)

@@ -10,7 +10,7 @@ set cpo&vim
 
 " Item words are such at the start of a line only; behind a dot and in braces every word is a name of the model.
 syntax match slapoIdentifier /\<[[:alpha:]_]\w*\>/
-syntax keyword slapoConstant out vocab hidden channel head expert batch seq token fp64 fp32 fp16 bf16 gpipe one_f_one_b interleaved zero_bubble before after all_reduce all_gather reduce_scatter all_to_all slice replicate shard auto
+syntax keyword slapoConstant out vocab hidden channel head expert batch seq token fp64 fp32 fp16 bf16 gpipe one_f_one_b interleaved zero_bubble before after all_reduce all_gather reduce_scatter all_to_all slice replicate shard auto by_name
 syntax keyword slapoStatement let for in if else require try
 syntax keyword slapoOperatorWord and or not
 syntax keyword slapoBoolean true false

@@ -14,7 +14,9 @@ use crate::passes::merge::{Merged, merge};
 use crate::passes::mesh::{self, Check, Choice, Meshed};
 use crate::passes::recompute::{Extent, Region, recompute};
 use crate::passes::rewrite::{self, Rewrite};
-use slapo_model::{BindError, Def, Graph, InputSizes, Model, ModuleId, Op, ParameterId, ScopeId, ValueId, bind};
+use slapo_model::{
+    BindError, Def, Graph, InputSizes, Model, ModuleId, Op, ParameterId, ScopeId, ValueId, bind, bind_graph,
+};
 use slapo_program::{Axis, Part, Placement, Program, Sections, Split};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -399,8 +401,14 @@ fn differentiated(
         return Err(vec![Fault::Batch { batch: sizes.batch, micro_batches: effects.micro_batches }]);
     }
     let bound = bind(model, sizes).map_err(|e| vec![Fault::Bind(e)])?;
-    let written = |graph, rewrite: &Rewrite| rewrite::rewrite(model, &graph, rewrite, |size| size);
-    let rewritten = effects.rewrites.iter().fold(bound.clone(), written);
+    let rewritten = match effects.rewrites.as_slice() {
+        [] => bound.clone(),
+        rewrites => {
+            let written = |graph, rewrite: &Rewrite| rewrite::rewrite(model, &graph, rewrite);
+            let graph = rewrites.iter().fold(model.graph.clone(), written);
+            bind_graph(model, &graph, sizes).map_err(|e| vec![Fault::Bind(e)])?
+        }
+    };
     let grouped = grouped(rewritten, &effects.recomputed);
     let pointed = borders::insert(model, grouped, &effects.syncs).map_err(layout_faults)?;
     let forward = gather::insert(model, canonicalize(model, &pointed, options.model), effects);

@@ -11,6 +11,7 @@ pub mod memory;
 pub mod passes;
 pub mod patterns;
 pub mod primitives;
+mod replacement;
 pub mod schedule;
 pub mod trace;
 pub mod units;

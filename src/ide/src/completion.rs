@@ -296,6 +296,7 @@ impl List<'_> {
             Some(Kind::DType) => self.words(|kind| kind == WordKind::DType),
             Some(Kind::Order) => self.words(|kind| kind == WordKind::Order),
             Some(Kind::Collective) => self.words(|kind| kind == WordKind::Collective),
+            Some(Kind::Weights) => self.words(|kind| kind == WordKind::Naming),
             Some(Kind::Layout) => self.words(|kind| kind == WordKind::Layout),
             Some(Kind::Bool) => {
                 self.push("true", CompletionKind::Keyword, "", "");

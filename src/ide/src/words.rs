@@ -59,6 +59,7 @@ pub fn word(name: &str, kind: WordKind) -> &'static str {
         ("all_reduce", _) => "Adds the ranks' values up, on every rank.",
         ("replicate", _) => "Whole on every rank.",
         ("auto", _) => "As many ranks as the other axes leave: the world size divided by theirs.",
+        ("by_name", _) => "Every weight of a replacement is the weight of that name in the module.",
         ("before", _) => "Before the module.",
         ("after", _) => "Behind the module.",
         (name, _) if shaped(name).is_some() => shaped(name).map_or("", |(_, docs)| docs),

@@ -53,10 +53,15 @@ pub enum BindError {
     Uneven { value: String, from: Vec<i64>, to: Vec<i64> },
 }
 
-/// The graph with every size concrete.
+/// The model's graph with every size concrete.
 pub fn bind(model: &Model, sizes: &InputSizes) -> Result<Graph, BindError> {
+    bind_graph(model, &model.graph, sizes)
+}
+
+/// A graph over the model's symbols, such as what a schedule has made of its own, with every size concrete.
+pub fn bind_graph(model: &Model, graph: &Graph<Size>, sizes: &InputSizes) -> Result<Graph, BindError> {
     let symbols = solve(model, sizes)?;
-    let graph = concrete(&model.graph, &symbols)?;
+    let graph = concrete(graph, &symbols)?;
     for node in &graph.nodes {
         whole_view(&graph, node)?;
     }

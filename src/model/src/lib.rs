@@ -15,12 +15,12 @@ pub mod regions;
 pub mod sym;
 mod validate;
 
-pub use bind::{BindError, InputSizes, Legal, LegalSizes, bind, legal_sizes};
+pub use bind::{BindError, InputSizes, Legal, LegalSizes, bind, bind_graph, legal_sizes};
 pub use graph::{Arg, Def, Graph, Node, NodeId, Op, Origin, Type, Value, ValueId};
 pub use listing::{Listing, typed};
 pub use model::{
     Buffer, BufferId, Input, Model, Module, ModuleId, Parameter, ParameterId, Scope, ScopeId, SourceId, SourceLine,
     Stored,
 };
-pub use pt2::{ImportError, Site, import};
+pub use pt2::{ImportError, Site, import, import_module};
 pub use validate::{Extent, Fault, validate};

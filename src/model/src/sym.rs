@@ -165,6 +165,22 @@ impl Size {
         }
     }
 
+    /// The expression with other expressions in place of symbols; `None` where a symbol has none.
+    pub fn substitute(&self, sizes: &BTreeMap<Symbol, Size>) -> Option<Size> {
+        let all = |list: &[Size]| list.iter().map(|size| size.substitute(sizes)).collect::<Option<Vec<Size>>>();
+        Some(match self {
+            Size::Const(value) => Size::Const(*value),
+            Size::Symbol(symbol) => sizes.get(symbol)?.clone(),
+            Size::Add(terms) => Size::add(all(terms)?),
+            Size::Mul(factors) => Size::mul(all(factors)?),
+            Size::Max(list) => Size::max(all(list)?),
+            Size::Min(list) => Size::min(all(list)?),
+            Size::FloorDiv(a, b) => Size::floor_div(a.substitute(sizes)?, b.substitute(sizes)?),
+            Size::Mod(a, b) => Size::modulo(a.substitute(sizes)?, b.substitute(sizes)?),
+            Size::Pow(a, b) => Size::pow(a.substitute(sizes)?, b.substitute(sizes)?),
+        })
+    }
+
     /// Every symbol of the expression.
     pub fn symbols(&self) -> BTreeSet<&Symbol> {
         let mut found = BTreeSet::new();

@@ -47,6 +47,21 @@ impl Extent for Size {
 
 /// All faults of `graph`; empty means that passes may index without checking.
 pub fn validate<I: Extent>(model: &Model, graph: &Graph<I>) -> Vec<Fault> {
+    let mut faults = validate_module(model, graph);
+    match graph.values.get(graph.loss.0 as usize) {
+        Some(loss) if loss.ty.dtype.is_float() && loss.ty.shape.is_empty() => {}
+        Some(loss) => {
+            let message = format!("the loss `{}` is no floating scalar", loss.name);
+            faults.push(Fault { node: None, message });
+        }
+        // Reported with the outputs.
+        None => {}
+    }
+    faults
+}
+
+/// The same of the graph of a module alone, which has no loss.
+pub(crate) fn validate_module<I: Extent>(model: &Model, graph: &Graph<I>) -> Vec<Fault> {
     let mut check = Check { model, graph, faults: Vec::new(), defined: vec![false; graph.values.len()] };
     check.values();
     check.borders();
@@ -116,15 +131,6 @@ impl<I: Extent> Check<'_, I> {
                 Some(value) if value.def == Def::Input(index as u32) => {}
                 _ => self.fault(None, format!("input {index} is no value that says so")),
             }
-        }
-        match self.graph.values.get(self.graph.loss.0 as usize) {
-            Some(loss) if loss.ty.dtype.is_float() && loss.ty.shape.is_empty() => {}
-            Some(loss) => {
-                let message = format!("the loss `{}` is no floating scalar", loss.name);
-                self.fault(None, message);
-            }
-            // Reported with the outputs.
-            None => {}
         }
     }
 

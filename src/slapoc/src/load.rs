@@ -7,13 +7,14 @@ use crate::failure::{Context, Failure, Result};
 use crate::output::Output;
 use memmap2::Mmap;
 use sha2::{Digest, Sha256};
-use slapo_core::schedule::{self, Checked, Found, Modules, Overrides};
-use slapo_model::{InputSizes, Legal, Model, legal_sizes};
+use slapo_core::schedule::{self, Checked, Found, Imported, Modules, Overrides};
+use slapo_model::{ImportError, InputSizes, Legal, Model, legal_sizes};
 use slapo_syntax::{Code, Diagnostic, FileId, Parse, SourceMap, Span};
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Longer schedules are some other file.
 const LONGEST_SCHEDULE: u64 = 16 << 20;
@@ -104,7 +105,8 @@ pub fn load_text(source: &Source, until: Option<u32>, shown: &Path, text: String
     let mut files = SourceMap::new();
     let file = files.add(name.clone(), text);
     let parse = slapo_syntax::parse(file, files.text(file));
-    let modules = modules(shown, &parse);
+    let knobs = binding.set.iter().map(|(_, value)| value.as_str());
+    let modules = modules(shown, &parse).with_archives(&parse, knobs, |name| replacement(shown, name, 0));
     let fingerprint = fingerprint(files.text(file), &modules, binding);
     let named = schedule::head(&parse).model;
     let (archive, broken) = match (&binding.model, named) {
@@ -150,6 +152,18 @@ pub fn archives_beside(schedule: &Path) -> Vec<String> {
     let mut names: Vec<String> = archives.filter_map(shown).collect();
     names.sort();
     names
+}
+
+/// Opens the archive of a module, which a schedule calls `name`.
+pub fn replacement(schedule: &Path, name: &str, most_copied: u64) -> Imported {
+    let file = bytes(&model_path(schedule, name), most_copied).map_err(|e| {
+        let message = format!("cannot read the archive `{name}`: {}", reason(&e));
+        let help = "an archive is looked for in the schedule's folder";
+        vec![Diagnostic::error(Code::UnreadableModel, message).help(help)]
+    })?;
+    let imported = slapo_model::import_module(&file);
+    let named = |error: &ImportError| with_file(schedule::import_diagnostic(error), name);
+    imported.map(Arc::new).map_err(|errors| errors.iter().map(named).collect())
 }
 
 /// The names of the modules in a folder, sorted.
@@ -374,6 +388,9 @@ fn fingerprint(text: &str, modules: &Modules, binding: &Binding) -> String {
     let mut digest = Sha256::new_with_prefix(text);
     for (path, text) in modules.texts() {
         digest.update(format!("\0module {path} {}\0{text}", text.len()));
+    }
+    for (path, archive) in modules.archives().models() {
+        digest.update(format!("\0archive {path} {}", archive.fingerprint));
     }
     for (name, value) in &binding.set {
         digest.update(format!("\0set {name}={value}"));

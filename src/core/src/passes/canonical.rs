@@ -375,12 +375,13 @@ impl Canon<'_> {
         Some(self.dropped(x, if train { p } else { 0.0 }))
     }
 
+    /// Only what is random has a site: what is not may be put in or left out without another mask anywhere.
     fn dropped(&mut self, x: ValueId, p: f64) -> ValueId {
-        let site = self.sites;
-        self.sites += 1;
         if p == 0.0 || self.no_dropout {
             return x;
         }
+        let site = self.sites;
+        self.sites += 1;
         let ty = self.b.ty(x).clone();
         let node =
             Node { op: Op::Dropout { site, p }, args: vec![arg("self", x)], outs: Vec::new(), origin: self.b.origin };
@@ -485,7 +486,6 @@ impl Canon<'_> {
         let scale = call.number("scale").unwrap_or(1.0 / (*q_ty.shape.last()? as f64).sqrt());
         let mut causal = call.flag("is_causal");
         if self.is_oracle && p == 0.0 {
-            self.sites += 1;
             return self.without_dropout(node);
         }
         let learned = node.tensor("attn_mask").is_some_and(|v| self.of_parameters[v.0 as usize]);
@@ -508,7 +508,6 @@ impl Canon<'_> {
         if !vendor_kernel {
             return Some(self.attention_in_steps(q, k, v, mask, causal, scale, p));
         }
-        self.sites += 1;
         let bias = if causal { None } else { mask.map(|m| self.bias(m, q_ty.dtype)) };
         let bias = bias.map(|b| self.four_dims(b));
         let args = vec![

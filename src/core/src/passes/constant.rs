@@ -455,6 +455,11 @@ impl Tensor {
         causal
     }
 
+    /// Of a boolean tensor, what it is not.
+    pub fn complement(&self) -> Tensor {
+        Tensor { data: Rc::new(self.data.iter().map(|x| i32::from(*x == 0)).collect()), ..self.clone() }
+    }
+
     /// Every element is 1.
     pub fn is_all_true(&self) -> bool {
         let mut all = true;

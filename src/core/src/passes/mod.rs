@@ -13,5 +13,6 @@ pub mod mesh;
 mod prune;
 pub mod recompute;
 pub mod rewrite;
+pub mod splice;
 
 pub use prune::prune;

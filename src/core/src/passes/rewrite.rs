@@ -2,10 +2,13 @@
 //!
 //! A rewrite names values. The value that leaves what is rewritten keeps its number, its name and its type, so whatever
 //! reads it goes on doing so; values that are computed no more stay in the list without a node. The same rewrites in the
-//! same order give the same numbers, whether sizes are bound or not.
+//! same order give the same numbers. Sizes are bound afterwards.
 
+use crate::passes::splice::{self, Splice};
 use crate::patterns::innermost;
+use slapo_model::sym::Size;
 use slapo_model::{Arg, Def, Graph, Model, Node, NodeId, Op, Origin, Value, ValueId};
+use std::sync::Arc;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Rewrite {
@@ -20,21 +23,23 @@ pub enum Rewrite {
     },
     /// The linear layer that computes `result` becomes a product and the addition of its bias.
     Decompose { result: ValueId, step: u32 },
+    /// Other operators compute what leaves the calls of a module.
+    Splice(Arc<Splice>),
 }
 
-/// The graph after `rewrite`; `size` makes a constant size.
-pub fn rewrite<I: Clone>(model: &Model, graph: &Graph<I>, rewrite: &Rewrite, size: fn(i64) -> I) -> Graph<I> {
+/// The graph after `rewrite`.
+pub fn rewrite(model: &Model, graph: &Graph<Size>, rewrite: &Rewrite) -> Graph<Size> {
     let mut graph = graph.clone();
     match rewrite {
         Rewrite::Replace { values, result, operator, args, step } => {
-            let is_replaced = |node: &Node<I>| node.outs.iter().flatten().any(|out| values.contains(out));
+            let is_replaced = |node: &Node<Size>| node.outs.iter().flatten().any(|out| values.contains(out));
             let scopes = graph.nodes.iter().filter(|node| is_replaced(node)).map(|node| node.origin.scope);
             let scope = innermost(model, scopes);
             let mut nodes = Vec::with_capacity(graph.nodes.len());
             for node in std::mem::take(&mut graph.nodes) {
                 if node.outs.contains(&Some(*result)) {
                     let origin = Origin { scope, step: Some(*step), ..node.origin };
-                    let args = args.iter().map(|(name, arg)| (name.clone(), sized(arg, size))).collect();
+                    let args = args.iter().map(|(name, arg)| (name.clone(), sized(arg))).collect();
                     nodes.push(Node { op: Op::Aten(operator.clone()), args, outs: vec![Some(*result)], origin });
                 } else if !is_replaced(&node) {
                     nodes.push(node);
@@ -63,6 +68,7 @@ pub fn rewrite<I: Clone>(model: &Model, graph: &Graph<I>, rewrite: &Rewrite, siz
                 graph.nodes.splice(at..=at, [product, add]);
             }
         }
+        Rewrite::Splice(splice) => splice::splice(model, &mut graph, splice),
     }
     renumber(&mut graph);
     graph
@@ -89,13 +95,13 @@ fn without_bias<I: Clone>(node: &Node<I>) -> Node<I> {
     }
 }
 
-fn sized<I>(arg: &Arg, size: fn(i64) -> I) -> Arg<I> {
+fn sized(arg: &Arg) -> Arg<Size> {
     match arg {
         Arg::None => Arg::None,
         Arg::Value(value) => Arg::Value(*value),
         Arg::Values(values) => Arg::Values(values.clone()),
-        Arg::Int(n) => Arg::Int(size(*n)),
-        Arg::Ints(all) => Arg::Ints(all.iter().map(|n| size(*n)).collect()),
+        Arg::Int(n) => Arg::Int(Size::Const(*n)),
+        Arg::Ints(all) => Arg::Ints(all.iter().map(|n| Size::Const(*n)).collect()),
         Arg::Float(x) => Arg::Float(*x),
         Arg::Floats(all) => Arg::Floats(all.clone()),
         Arg::Bool(b) => Arg::Bool(*b),

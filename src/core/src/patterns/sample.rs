@@ -110,6 +110,13 @@ fn evaluate(variant: &Variant, param: &dyn Fn(usize) -> f64) -> Option<f64> {
 
 fn apply(variant: &Variant, operator: &str, args: &[Option<TermId>], known: &[Option<f64>]) -> Option<f64> {
     let operand = |at: usize| known.get((*args.get(at)?)?).copied().flatten();
+    let attribute = args.get(1).copied().flatten().map(|term| &variant.terms[term]);
+    let is_tanh = matches!(attribute, Some(Term::Given(Given::Text(text))) if text == "tanh");
+    computed(operator, operand, is_tanh)
+}
+
+/// An element-wise operator at one point; `is_tanh` is an attribute of gelu. `None` for what mixes elements.
+pub(crate) fn computed(operator: &str, operand: impl Fn(usize) -> Option<f64>, is_tanh: bool) -> Option<f64> {
     let x = operand(0)?;
     Some(match operator {
         "add" => x + operand(1)?,
@@ -117,10 +124,7 @@ fn apply(variant: &Variant, operator: &str, args: &[Option<TermId>], known: &[Op
         "mul" => x * operand(1)?,
         "pow" => x.powf(operand(1)?),
         "sub" => x - operand(1)?,
-        "gelu" => {
-            let approximate = args.get(1).copied().flatten().map(|term| &variant.terms[term]);
-            gelu(x, matches!(approximate, Some(Term::Given(Given::Text(text))) if text == "tanh"))
-        }
+        "gelu" => gelu(x, is_tanh),
         name => function(name)?(x),
     })
 }

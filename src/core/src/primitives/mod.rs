@@ -24,7 +24,7 @@ pub(crate) use numbers::{divisors, joined};
 use crate::compile::{Effects, MeshAxis};
 use crate::passes::rewrite::{self, Rewrite};
 use crate::patterns::Match;
-use crate::schedule::{Argument, Place, Ports, Step, Want};
+use crate::schedule::{Archives, Argument, Place, Ports, Step, Want};
 use slapo_model::sym::Size;
 use slapo_model::{Graph, InputSizes, Model, ModuleId, ParameterId, ValueId};
 use slapo_syntax::Code;
@@ -128,12 +128,16 @@ pub struct State<'m> {
     pub model: &'m Model,
     pub ports: Rc<Ports<'m>>,
     pub sizes: Option<InputSizes>,
+    /// What replacements come from.
+    pub archives: Archives,
     pub effects: Effects,
     pub steps: Vec<Step>,
     /// The imported graph as the steps have rewritten it; `None` as long as none has.
     rewritten: Option<Rc<Graph<Size>>>,
     /// What rewritten nodes computed when they were found, with the step.
     replaced: Vec<(Vec<ValueId>, u32)>,
+    /// Modules that are computed by an archive, with the step.
+    modules: Vec<(ModuleId, u32)>,
     /// Parameters that a step changed or described.
     pub touched: BTreeSet<ParameterId>,
     /// Positions in `steps`, by target.
@@ -239,6 +243,12 @@ impl Refusal {
     }
 }
 
+impl From<Problem> for Refusal {
+    fn from(problem: Problem) -> Refusal {
+        Refusal::illegal(problem)
+    }
+}
+
 impl Problem {
     pub fn new(code: Code, message: impl Into<String>, here: impl Into<String>) -> Problem {
         Problem { code, message: message.into(), here: here.into(), earlier: None, note: None, help: None }
@@ -264,13 +274,31 @@ impl<'m> State<'m> {
             model: ports.model,
             ports,
             sizes,
+            archives: Archives::default(),
             effects: Effects { axes, ..Effects::default() },
             steps: Vec::new(),
             rewritten: None,
             replaced: Vec::new(),
+            modules: Vec::new(),
             touched: BTreeSet::new(),
             on: BTreeMap::new(),
         }
+    }
+
+    /// With the archives that replacements come from.
+    pub fn with(self, archives: Archives) -> State<'m> {
+        State { archives, ..self }
+    }
+
+    /// What is wrong with a module inside of one that was replaced: it is no longer there. Parameters are.
+    pub fn gone(&self, place: Place) -> Option<Problem> {
+        let Place::Module(module) = place else { return None };
+        let mut around = self.around(module).skip(1);
+        let (of, step) = around.find_map(|outer| self.modules.iter().find(|(replaced, _)| *replaced == outer))?;
+        let path = |id: ModuleId| &self.model.module(id).path;
+        let message = format!("`{}` is no longer there: `{}` was replaced", path(module), path(*of));
+        let problem = Problem::new(Code::Contradiction, message, "is no longer there").earlier(*step, "replaced here");
+        Some(problem.help(format!("`{}` has points of its own, and its parameters keep their paths", path(*of))))
     }
 
     /// The model's graph as the steps so far have left it.
@@ -298,7 +326,7 @@ impl<'m> State<'m> {
 
     /// Rewrites the graph; `values` are what the nodes computed that are there no more.
     fn rewrite(&mut self, values: Vec<ValueId>, step: u32, rewrite: Rewrite) {
-        self.rewritten = Some(Rc::new(rewrite::rewrite(self.model, self.graph(), &rewrite, Size::Const)));
+        self.rewritten = Some(Rc::new(rewrite::rewrite(self.model, self.graph(), &rewrite)));
         self.replaced.push((values, step));
         self.effects.rewrites.push(rewrite);
     }

@@ -1,4 +1,5 @@
-//! `match.replace(with)`: one operator in place of what a pattern found.
+//! `match.replace(with)`: one operator in place of what a pattern found; `module.replace(with)`: another archive's module in
+//! place of one of the model's, which is [`crate::replacement`]'s to check.
 //!
 //! The contract: every tensor and every number that the pattern binds is taken by the replacement, under its own name;
 //! every operand of the replacement comes from the pattern; shapes fit and the result has the shape it had. Weights
@@ -11,21 +12,38 @@ use crate::patterns::operators::{self, Given, Operator, Slot, SlotKind, see};
 use crate::patterns::sample::{self, Difference};
 use crate::patterns::shapes;
 use crate::patterns::{Match, Term, Variant};
-use crate::schedule::{Argument, Kind, Step, Want};
+use crate::replacement;
+use crate::schedule::{Argument, Kind, Place, Step, Want};
 use slapo_model::sym::Size;
 use slapo_model::{Arg, Type, ValueId};
 use slapo_program::DType;
 use slapo_syntax::Code;
+use std::sync::Arc;
 
 pub static REPLACE: Primitive = Primitive {
     name: "replace",
-    receiver: Receiver::Match,
-    params: &[Parameter {
-        name: "with",
-        want: Want::one(Kind::Operator),
-        default: None,
-        docs: "an operator; its operands are the pattern's parameters of the same name",
-    }],
+    receiver: Receiver::ModuleOrMatch,
+    params: &[
+        Parameter {
+            name: "with",
+            want: Want::one(Kind::Replacement),
+            default: None,
+            docs: "of a match, an operator, whose operands are the pattern's parameters of the same name; of a module, the \
+                   path of an archive, from the schedule's folder",
+        },
+        Parameter {
+            name: "weights",
+            want: Want::one(Kind::Weights),
+            default: Some(Argument::List(Vec::new())),
+            docs: "of a module: which parameter every weight of the archive is",
+        },
+        Parameter {
+            name: "ports",
+            want: Want::one(Kind::Ports),
+            default: Some(Argument::List(Vec::new())),
+            docs: "of a module: which value every input or output of the archive is, where there are several and names differ",
+        },
+    ],
     class: Class::Reassociating,
     docs: "\
 Computes by one operator what a pattern found. Operands and attributes of the operator are the parameters of the pattern that
@@ -50,16 +68,42 @@ use std.fusion.sdpa
 schedule main(m: GPT2LMHeadModel) {
     try m.find(sdpa).replace(attention(scale: c))
 }
+```
+
+Of a module: computes by the module of another archive, which `torch.export.save` wrote, what this one computes. The path is
+relative to the schedule's folder. Weights are the model's own and keep their paths; `weights` says which is which, by
+`by_name` or as pairs of a name in the archive and a parameter, and it must be total on both sides. A single input needs no
+name; of several, those of other names are given in `ports`, such as `[[\"mask\", b.attn.input(1)]]`. Types must be the same, and
+nothing may be lost: masks, scales, activations, norms, residual additions and dropouts are compared now, values by
+`slapoc verify`. Dropouts draw the numbers of those that they replace. What lies in the module is no longer there for later
+steps; its parameters and its own points are.
+
+```slapo
+schedule main(m: GPT2LMHeadModel) {
+    for b in m.transformer.h {
+        b.mlp.replace(\"mlp.pt2\", weights: by_name)
+    }
+}
 ```",
     check,
     apply,
 };
 
 fn check(state: &State, step: &Step) -> Result<(), Refusal> {
-    planned(state, step).map(drop)
+    match step.target.found {
+        Some(_) => planned(state, step).map(drop),
+        None => replacement::plan(state, step).map(drop),
+    }
 }
 
 fn apply(state: &mut State, step: &Step) {
+    if step.target.found.is_none() {
+        if let (Ok(Some(plan)), Place::Module(module)) = (replacement::plan(state, step), step.target.place) {
+            state.rewrite(plan.values, step.id, Rewrite::Splice(Arc::new(plan.splice)));
+            state.modules.push((module, step.id));
+        }
+        return;
+    }
     if let (Ok(rewrite), Some(found)) = (planned(state, step), &step.target.found) {
         state.rewrite(found.values.clone(), step.id, rewrite);
     }
@@ -75,8 +119,12 @@ struct Plan<'a, 'm> {
 
 fn planned(state: &State, step: &Step) -> Result<Rewrite, Refusal> {
     let (Some(found), Some(Argument::Call(name, args))) = (&step.target.found, step.arg("with")) else {
-        return Err(contract("a replacement is an operator", "no operator"));
+        return Err(contract("a match is replaced by an operator", "no operator"));
     };
+    if ["weights", "ports"].iter().any(|name| !matches!(step.arg(name), Some(Argument::List(all)) if all.is_empty())) {
+        let message = "`weights` and `ports` are for archives: the operands of an operator go by name";
+        return Err(contract(message, "an operator has none"));
+    }
     state.unchanged(found, &step.target.path)?;
     let Some(operator) = operators::find(name) else {
         return Err(contract(format!("there is no operator `{name}`"), "unknown operator"));

@@ -26,7 +26,7 @@ pub const WORDS: &[Word] = &[
     word("all_reduce", WordKind::Collective), word("all_gather", WordKind::Collective),
     word("reduce_scatter", WordKind::Collective), word("all_to_all", WordKind::Collective), word("slice", WordKind::Collective),
     word("replicate", WordKind::Layout), word("shard", WordKind::Layout),
-    word("auto", WordKind::Auto),
+    word("auto", WordKind::Auto), word("by_name", WordKind::Naming),
 ];
 
 /// What a collective or a layout takes in parentheses; without any it stands bare.

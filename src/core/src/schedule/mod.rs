@@ -5,6 +5,7 @@
 //! [`Modules::gather`] asks for and the model that [`head`] names. Layouts, graphs and Programs are not known here;
 //! [`crate::compile`] takes the [`Effects`] from here on.
 
+mod archives;
 mod builtins;
 mod expand;
 mod faults;
@@ -30,13 +31,14 @@ mod types;
 mod value;
 mod wrong_axis;
 
+pub use archives::{Archives, Imported};
 pub use builtins::{Function, Query, WORDS, Word};
 pub use faults::{bind_diagnostic, fault_diagnostic, fault_diagnostics, import_diagnostic};
 pub use mesh::{Axis, Mesh};
 pub use modules::{Found, LIBRARY, Modules, parts as import_parts};
 pub use number::{ArithmeticError, Number};
 pub use points::{Point, Port, Ports};
-pub use replay::{Recorded, ReplayError, replay};
+pub use replay::{Recorded, ReplayError, replay, replay_with};
 pub use roles::ROLES;
 pub(crate) use roles::roles;
 pub use search::search;
@@ -180,6 +182,7 @@ fn checked(
 ) -> Checked {
     let resolve::Resolved { hir, report, unused } = resolve::resolve(files, parse, modules, model.is_some(), overrides);
     let mut expander = Expander::new(files, file, &hir, model, overrides, report);
+    expander.archives = modules.archives().clone();
     expander.is_broken = !parse.is_ok();
     mesh::mesh(&mut expander);
     expander.all_globals();

@@ -3,6 +3,7 @@
 //! Nothing is read here: the caller of [`Modules::gather`] does, and says what it found. A module is known by its path from
 //! the folder of the checked schedule, without the ending.
 
+use super::archives::{Archives, Imported};
 use slapo_syntax::ast::{Item, Use};
 use slapo_syntax::{FileId, Parse, SyntaxToken};
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ pub struct Modules {
     /// The module that the checked schedule itself would be.
     own: Option<String>,
     found: BTreeMap<String, Found>,
+    archives: Archives,
 }
 
 /// What was found where a module should be.
@@ -37,7 +39,7 @@ impl Modules {
     /// Everything that the schedule `parse`, in a file of the name `own` without its ending, uses. `read` is asked once for
     /// every module, by its path without the ending: `blocks/tp`.
     pub fn gather(own: Option<&str>, parse: &Parse, mut read: impl FnMut(&str) -> Found) -> Modules {
-        let mut modules = Modules { own: own.map(str::to_string), found: BTreeMap::new() };
+        let mut modules = Modules { own: own.map(str::to_string), ..Modules::default() };
         let mut open = used(parse, "");
         while let Some(path) = open.pop() {
             if modules.own.as_ref() == Some(&path) || modules.found.contains_key(&path) {
@@ -50,6 +52,22 @@ impl Modules {
             modules.found.insert(path, found);
         }
         modules
+    }
+
+    /// With the archives that the schedule and these modules name, and `others`; see [`Archives::gather`].
+    pub fn with_archives<'s>(
+        mut self,
+        parse: &Parse,
+        others: impl Iterator<Item = &'s str>,
+        read: impl FnMut(&str) -> Imported,
+    ) -> Modules {
+        self.archives = Archives::gather(parse, &self, others, read);
+        self
+    }
+
+    /// What replacements may come from.
+    pub fn archives(&self) -> &Archives {
+        &self.archives
     }
 
     /// The texts that were found, in the order of their paths.

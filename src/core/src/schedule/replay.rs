@@ -1,5 +1,6 @@
 //! Steps that were written down, applied again: without the schedule, but with every check.
 
+use super::archives::Archives;
 use super::points::Ports;
 use super::recorded::RecordedMatch;
 use super::select::Place;
@@ -55,11 +56,26 @@ pub enum ReplayError {
 }
 
 /// Applies steps written by [`super::to_json`] to `model` on a mesh of `axes`, checking each as if a schedule asked for it.
+/// No step may need an archive: for these there is [`replay_with`].
 pub fn replay(json: &str, model: &Model, sizes: Option<InputSizes>, axes: &[MeshAxis]) -> Result<Effects, ReplayError> {
+    replay_with(json, model, sizes, axes, &Archives::default())
+}
+
+/// The same, with the archives that replacements come from.
+pub fn replay_with(
+    json: &str,
+    model: &Model,
+    sizes: Option<InputSizes>,
+    axes: &[MeshAxis],
+    archives: &Archives,
+) -> Result<Effects, ReplayError> {
     let recorded: Vec<Recorded> = serde_json::from_str(json).map_err(|e| ReplayError::Json(e.to_string()))?;
-    let mut state = State::new(Rc::new(Ports::new(model)), sizes, axes.to_vec());
+    let mut state = State::new(Rc::new(Ports::new(model)), sizes, axes.to_vec()).with(archives.clone());
     for step in recorded {
         let step = restored(step, &state)?;
+        if let Some(problem) = state.gone(step.target.place) {
+            return Err(ReplayError::Refused { step: step.id, message: problem.message });
+        }
         (step.primitive.check)(&state, &step).map_err(|refusal| {
             let (Refusal::NotApplicable(problem) | Refusal::Illegal(problem)) = refusal;
             ReplayError::Refused { step: step.id, message: problem.message }

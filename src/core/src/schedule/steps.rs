@@ -59,6 +59,11 @@ pub enum Argument {
     Axis(String),
     /// A part of the model by its path.
     Path(String),
+    /// The archive that a replacement comes from: its path as written, and what identifies what was read there.
+    Archive {
+        path: String,
+        fingerprint: String,
+    },
     List(Vec<Argument>),
 }
 
@@ -185,7 +190,7 @@ impl fmt::Display for Argument {
             Argument::Int(value) => write!(f, "{value}"),
             Argument::Number(value) => write!(f, "{value}"),
             Argument::Bool(value) => write!(f, "{value}"),
-            Argument::Text(value) => write!(f, "{value:?}"),
+            Argument::Text(value) | Argument::Archive { path: value, .. } => write!(f, "{value:?}"),
             Argument::Word(value) | Argument::Axis(value) | Argument::Path(value) => f.write_str(value),
             Argument::Call(name, args) => {
                 let show = |(name, value): &(String, Argument)| match name.as_str() {

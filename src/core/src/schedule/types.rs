@@ -59,6 +59,8 @@ pub enum WordKind {
     Auto,
     /// What a replacement computes
     Operator,
+    /// `by_name`, for the weights of a replacement
+    Naming,
 }
 
 /// What a parameter wants.
@@ -99,6 +101,12 @@ pub enum Kind {
     Groups,
     /// An operator with its operands and attributes: `gelu(approximate: "tanh")`.
     Operator,
+    /// An operator, or the path of an archive.
+    Replacement,
+    /// `by_name`, or pairs of a name and a parameter.
+    Weights,
+    /// Pairs of a name and a point.
+    Ports,
     /// A number, a string or a truth value.
     Scalar,
     /// The type is wrong or missing, which was reported: everything fits.
@@ -174,6 +182,7 @@ impl Kind {
             Kind::Operator => Ty::Word(WordKind::Operator),
             // Either of two types: nothing but passing on makes sense of them.
             Kind::Dim | Kind::Groups | Kind::Scalar | Kind::Unknown => Ty::Any,
+            Kind::Replacement | Kind::Weights | Kind::Ports => Ty::Any,
         }
     }
 
@@ -191,6 +200,8 @@ impl Kind {
             (Kind::Bool, Ty::Bool) | (Kind::Text, Ty::Text) => true,
             (Kind::Scalar, Ty::Number | Ty::Axis | Ty::Bool | Ty::Text) => true,
             (Kind::DType, Ty::Word(WordKind::DType)) | (Kind::Order, Ty::Word(WordKind::Order)) => true,
+            (Kind::Replacement, Ty::Text | Ty::Word(WordKind::Operator)) => true,
+            (Kind::Weights, Ty::Word(WordKind::Naming) | Ty::List(_)) | (Kind::Ports, Ty::List(_)) => true,
             (Kind::Collective, Ty::Word(WordKind::Collective)) | (Kind::Layout, Ty::Word(WordKind::Layout)) => true,
             _ => false,
         }
@@ -243,6 +254,7 @@ impl Want {
     /// Whether a recorded argument has this type.
     pub fn takes(&self, argument: &Argument) -> bool {
         match (argument, &self.kind) {
+            (Argument::List(pairs), Kind::Weights | Kind::Ports) => pairs.iter().all(is_pair),
             (Argument::List(list), kind) => {
                 let inner = Want::one(if *kind == Kind::Groups { Kind::Int } else { kind.clone() });
                 (self.list || matches!(kind, Kind::Groups | Kind::Axis))
@@ -254,12 +266,18 @@ impl Want {
             (Argument::Bool(_), Kind::Bool | Kind::Scalar) => true,
             (Argument::Text(_), Kind::Text | Kind::Scalar) => true,
             (Argument::Word(_), Kind::Dim | Kind::DType | Kind::Order | Kind::Collective | Kind::Layout) => true,
-            (Argument::Call(..), Kind::Collective | Kind::Layout | Kind::Operator) => true,
+            (Argument::Call(..), Kind::Collective | Kind::Layout | Kind::Operator | Kind::Replacement) => true,
+            (Argument::Archive { .. }, Kind::Replacement) | (Argument::Word(_), Kind::Weights) => true,
             (Argument::Axis(_), Kind::Axis) => true,
             (Argument::Path(_), kind) => kind.is_place(),
             _ => false,
         }
     }
+}
+
+/// `["up.weight", transformer.h.0.mlp.c_fc.weight]`
+fn is_pair(argument: &Argument) -> bool {
+    matches!(argument, Argument::List(pair) if matches!(pair.as_slice(), [Argument::Text(_), Argument::Path(_)]))
 }
 
 impl Ty {
@@ -315,6 +333,7 @@ impl WordKind {
             WordKind::Layout => "a layout",
             WordKind::Auto => "the size `auto`",
             WordKind::Operator => "an operator",
+            WordKind::Naming => "the word `by_name`",
         }
     }
 }
@@ -380,6 +399,9 @@ impl fmt::Display for Want {
             Kind::Collective => ("a collective", "collectives"),
             Kind::Layout => ("a layout", "layouts"),
             Kind::Operator => ("an operator", "operators"),
+            Kind::Replacement => ("an operator or the path of an archive", "replacements"),
+            Kind::Weights => ("`by_name` or a list of pairs `[name, parameter]`", "weights"),
+            Kind::Ports => ("a list of pairs `[name, point]`", "ports"),
             Kind::Groups => ("a number of groups or a list of section sizes", "groups"),
             Kind::Unknown => ("a value", "values"),
             Kind::Scalar => ("a number, a string or a truth value", "numbers, strings or truth values"),

@@ -14,6 +14,7 @@ mod mistakes;
 mod one_mistake;
 mod pages;
 mod patterns;
+mod replacements;
 mod robust;
 mod steps;
 mod support;

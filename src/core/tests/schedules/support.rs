@@ -1,7 +1,9 @@
 //! What these tests share: models by name, a run of the checker as the command line would do it, rendering.
 
 use slapo_core::compile::{Options, compile};
-use slapo_core::schedule::{Checked, Found, Modules, Overrides, check, fault_diagnostics, head, import_diagnostic};
+use slapo_core::schedule::{
+    Checked, Found, Imported, Modules, Overrides, check, fault_diagnostics, head, import_diagnostic,
+};
 use slapo_model::Model;
 use slapo_syntax::{Code, Diagnostic, FileId, Lint, Parse, Severity, SourceMap, parse};
 use std::collections::BTreeMap;
@@ -23,8 +25,6 @@ pub fn schedules(folder: &str) -> Vec<(String, String)> {
     let stem = |path: &Path| path.file_stem().unwrap().to_string_lossy().into_owned();
     found.iter().map(|path| (stem(path), std::fs::read_to_string(path).unwrap())).collect()
 }
-
-type Imported = Result<Arc<Model>, Vec<Diagnostic>>;
 
 /// An archive of the test data or of the examples, imported once.
 pub fn imported(name: &str) -> Imported {
@@ -76,7 +76,7 @@ pub fn run_with(name: &str, text: &str, overrides: &Overrides) -> Run {
 
 /// What a schedule uses beside those of `tests/ui`.
 fn modules(name: &str, parsed: &Parse) -> Modules {
-    Modules::gather(Some(name), parsed, |path| {
+    let modules = Modules::gather(Some(name), parsed, |path| {
         let name = format!("{path}.slapo");
         let file = root().join("tests/ui").join(&name);
         let entries = || std::fs::read_dir(file.parent()?).ok();
@@ -90,7 +90,24 @@ fn modules(name: &str, parsed: &Parse) -> Modules {
                 Found::Nothing { reason: None, beside }
             }
         }
-    })
+    });
+    modules.with_archives(parsed, std::iter::empty(), replacement)
+}
+
+/// The archive of a module, of `tests/data/replacements` or, by its path, of `tests/data`.
+pub fn replacement(name: &str) -> Imported {
+    let data = root().join("tests/data");
+    let path = [data.join("replacements").join(name), data.join(name)].into_iter().find(|path| path.exists());
+    match path.map(std::fs::read) {
+        Some(Ok(bytes)) => match slapo_model::import_module(&bytes) {
+            Ok(model) => Ok(Arc::new(model)),
+            Err(errors) => Err(errors.iter().map(import_diagnostic).collect()),
+        },
+        _ => {
+            let message = format!("cannot read the archive `{name}`: no such file or directory");
+            Err(vec![Diagnostic::error(Code::UnreadableModel, message)])
+        }
+    }
 }
 
 /// Checks a text on a model that it does not name.

@@ -19,11 +19,28 @@ use crate::fingerprint::fingerprint;
 use crate::graph::{Def, Graph, Node, NodeId, Op, Origin, Type, ValueId};
 use crate::model::{BufferId, Input, Model, ScopeId, SourceId};
 use crate::sym::{Range, Size, Symbol};
-use crate::validate::validate;
+use crate::validate::{validate, validate_module};
 use std::collections::HashSet;
 
 /// Reads an archive. `bytes` is the whole file, best mapped: weights are not touched.
 pub fn import(bytes: &[u8]) -> Result<Model, Vec<ImportError>> {
+    read(bytes, Wanted::Model)
+}
+
+/// Reads the archive of a module that stands alone: the same, but no output must be a loss. Where none is, the loss is the
+/// first output, which means nothing.
+pub fn import_module(bytes: &[u8]) -> Result<Model, Vec<ImportError>> {
+    read(bytes, Wanted::Module)
+}
+
+/// What an archive is to hold.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    Model,
+    Module,
+}
+
+fn read(bytes: &[u8], wanted: Wanted) -> Result<Model, Vec<ImportError>> {
     let one = |error| vec![error];
     let archive = Archive::open(bytes).map_err(one)?;
     let json = Json::read(&archive).map_err(one)?;
@@ -33,12 +50,13 @@ pub fn import(bytes: &[u8]) -> Result<Model, Vec<ImportError>> {
         constants: &json.constants,
         metas: &json.program.graph_module.graph.tensor_values,
     };
-    Importer::new(&json.program, tables).map_err(one)?.run()
+    Importer::new(&json.program, tables, wanted).map_err(one)?.run()
 }
 
 struct Importer<'a> {
     program: &'a ExportedProgram<'a>,
     tables: Tables<'a>,
+    wanted: Wanted,
     tree: Tree,
     sizes: Sizes<'a>,
     sources: Sources<'a>,
@@ -48,11 +66,12 @@ struct Importer<'a> {
 }
 
 impl<'a> Importer<'a> {
-    fn new(program: &'a ExportedProgram<'a>, tables: Tables<'a>) -> Result<Importer<'a>, ImportError> {
+    fn new(program: &'a ExportedProgram<'a>, tables: Tables<'a>, wanted: Wanted) -> Result<Importer<'a>, ImportError> {
         let (tree, scopes) = read_tree(program, &tables)?;
         Ok(Importer {
             program,
             tables,
+            wanted,
             tree,
             sizes: Sizes::new(&program.graph_module.graph.sym_int_values),
             sources: Sources::default(),
@@ -298,7 +317,8 @@ impl<'a> Importer<'a> {
         }
         let value = |id: &ValueId| &builder.values[id.0 as usize];
         let is_loss = |id: &&ValueId| value(id).ty.shape.is_empty() && value(id).ty.dtype.is_float();
-        outputs.iter().find(is_loss).copied().ok_or_else(|| {
+        let first = outputs.first().filter(|_| self.wanted == Wanted::Module);
+        outputs.iter().find(is_loss).or(first).copied().ok_or_else(|| {
             let outputs = outputs.iter().map(value).map(|v| format!("`{}` {}", v.name, v.ty));
             ImportError::NoLoss { outputs: outputs.collect() }
         })
@@ -331,6 +351,7 @@ impl<'a> Importer<'a> {
             graph: Graph { values: builder.values, nodes: builder.nodes, inputs: builder.inputs, outputs, loss },
         };
         // Passes index without checking: an archive that was edited must not get that far.
+        let validate = if self.wanted == Wanted::Module { validate_module } else { validate };
         if let Some(fault) = validate(&model, &model.graph).first() {
             return Err(ImportError::malformed(fault.to_string()));
         }

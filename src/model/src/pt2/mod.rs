@@ -18,4 +18,4 @@ mod tensors;
 mod tree;
 
 pub use error::{ImportError, Site};
-pub use import::import;
+pub use import::{import, import_module};

@@ -13,6 +13,7 @@ use lsp_types::{
 use slapo_core::schedule::ModelPath;
 use slapo_ide::{Beside, Found, Snapshot};
 use slapo_model::Model;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -132,12 +133,13 @@ impl Document {
     /// Knobs and a model of the settings go before the schedule's own.
     fn check(&mut self, models: &mut Models, settings: &Settings, root: Option<&Path>) {
         let name = self.path.display().to_string();
+        let models = RefCell::new(models);
         let model = |named: Option<&ModelPath>| match (&settings.model, named) {
             (Some(model), _) => {
-                models.find(&root.unwrap_or(Path::new("")).join(model), &model.display().to_string(), None)
+                models.borrow_mut().find(&root.unwrap_or(Path::new("")).join(model), &model.display().to_string(), None)
             }
             (None, Some(model)) => {
-                models.find(&load::model_path(&self.path, &model.path), &model.path, Some(model.span))
+                models.borrow_mut().find(&load::model_path(&self.path, &model.path), &model.path, Some(model.span))
             }
             (None, None) => Found { last: self.model.clone(), ..Found::default() },
         };
@@ -145,7 +147,10 @@ impl Document {
             &name,
             &self.text,
             model,
-            |parse| load::modules(&self.path, parse),
+            |parse| {
+                let archive = |name: &str| models.borrow_mut().replacement(&self.path, name);
+                load::modules(&self.path, parse).with_archives(parse, std::iter::empty(), archive)
+            },
             |parse| settings.overrides(parse),
             |found| settings.levels.applied(found),
         );

@@ -1,6 +1,7 @@
 //! Models, read once for as long as their files stay the same.
 
 use crate::load;
+use slapo_core::schedule::Imported;
 use slapo_ide::Found;
 use slapo_model::Model;
 use slapo_syntax::{Diagnostic, Span};
@@ -17,6 +18,8 @@ const MOST_COPIED: u64 = 64 << 20;
 #[derive(Default)]
 pub struct Models {
     known: HashMap<(PathBuf, String), Known>,
+    /// Archives that replacements come from, likewise.
+    replacements: HashMap<PathBuf, (Stamp, Imported)>,
 }
 
 struct Known {
@@ -33,7 +36,7 @@ type Stamp = Option<(SystemTime, u64)>;
 impl Models {
     /// The model at `path`, which a schedule calls `name` at `span`, or else the settings do.
     pub fn find(&mut self, path: &Path, name: &str, span: Option<Span>) -> Found {
-        let stamp = fs::metadata(path).ok().and_then(|found| Some((found.modified().ok()?, found.len())));
+        let stamp = stamp(path);
         let key = (path.to_owned(), name.to_owned());
         let known = self.known.remove(&key);
         let known = match known {
@@ -55,4 +58,23 @@ impl Models {
         self.known.insert(key, known);
         found
     }
+
+    /// The archive that `schedule` calls `name`.
+    pub fn replacement(&mut self, schedule: &Path, name: &str) -> Imported {
+        let path = load::model_path(schedule, name);
+        let stamp = stamp(&path);
+        if let Some((known, read)) = self.replacements.get(&path)
+            && *known == stamp
+            && stamp.is_some()
+        {
+            return read.clone();
+        }
+        let read = load::replacement(schedule, name, MOST_COPIED);
+        self.replacements.insert(path, (stamp, read.clone()));
+        read
+    }
+}
+
+fn stamp(path: &Path) -> Stamp {
+    fs::metadata(path).ok().and_then(|found| Some((found.modified().ok()?, found.len())))
 }

@@ -162,7 +162,7 @@ pub fn report(ready: &Ready, before: Option<&Compiled>, after: &Compiled, ranks:
     let all = (0..model.parameters.len()).map(|i| ParameterId(i as u32));
     let is_trained = |id: &ParameterId| model.parameter(*id).trainable && !checked.effects.frozen.contains(id);
     let (trained, frozen): (Vec<ParameterId>, Vec<ParameterId>) = all.partition(is_trained);
-    let recomputed = recomputed(after);
+    let recomputed = recomputed(loaded, after);
     let collectives = traffic(&ranks.chosen);
     Report {
         schedule: loaded.name.clone(),
@@ -217,10 +217,19 @@ pub fn class(loaded: &Loaded) -> Class {
 }
 
 /// Operators that backward computes again, by the step that asked for it.
-fn recomputed(compiled: &Compiled) -> BTreeMap<u32, usize> {
+fn recomputed(loaded: &Loaded, compiled: &Compiled) -> BTreeMap<u32, usize> {
     let joint = &compiled.joint;
     let mut counts = BTreeMap::new();
-    for step in joint.graph.nodes[joint.forward..].iter().filter_map(|node| node.origin.step) {
+    let effects = &loaded.checked.effects;
+    let of_checkpoints: BTreeSet<u32> = effects
+        .checkpoints
+        .iter()
+        .map(|(_, step)| *step)
+        .chain(effects.recomputed.iter().map(|(_, step)| *step))
+        .collect();
+    // Derivatives of what a step put in bear its number too.
+    let steps = joint.graph.nodes[joint.forward..].iter().filter_map(|node| node.origin.step);
+    for step in steps.filter(|step| of_checkpoints.contains(step)) {
         *counts.entry(step).or_default() += 1;
     }
     counts
@@ -277,7 +286,8 @@ struct Key {
 }
 
 fn key(loaded: &Loaded, step: &Step, path: &str) -> Key {
-    let args: Vec<String> = step.args.iter().map(|(name, value)| format!("{name}: {value}")).collect();
+    let said = step.args.iter().filter(|(_, value)| !matches!(value, Argument::List(list) if list.is_empty()));
+    let args: Vec<String> = said.map(|(name, value)| format!("{name}: {value}")).collect();
     let (cause, via) = cause(loaded, step);
     Key { primitive: step.primitive.name, args: args.join(", "), cause, via, shape: patterns::shape(path) }
 }

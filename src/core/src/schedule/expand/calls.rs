@@ -23,6 +23,12 @@ struct On {
     found: Option<Arc<Match>>,
 }
 
+impl On {
+    fn value(&self) -> Value {
+        self.point.map_or(Value::Place(self.place), Value::Point)
+    }
+}
+
 impl<'a> Expander<'a> {
     pub(super) fn call(&mut self, call: &'a Call, is_tried: bool) -> Eval<()> {
         match &call.callee {
@@ -59,8 +65,12 @@ impl<'a> Expander<'a> {
             let value = match (arg, &parameter.default) {
                 (Some(expr), _) => {
                     let value = self.filled(expr)?;
+                    self.still_there(&value, expr.span)?;
                     let value = self.coerce(value, &parameter.want, expr.span, primitive.name, parameter.name)?;
-                    self.argument(&value)
+                    match (&parameter.want.kind, &value) {
+                        (Kind::Replacement, Value::Text(path)) => self.archive(path, expr.span)?,
+                        _ => self.argument(&value),
+                    }
                 }
                 (None, Some(default)) => default.clone(),
                 (None, None) => return Err(Stop::Reported),
@@ -74,6 +84,12 @@ impl<'a> Expander<'a> {
         }
         for target in targets {
             self.work(call.span)?;
+            if let Err(stop) = self.still_there(&target.value(), receiver.span) {
+                match stop {
+                    Stop::Reported => continue,
+                    stop => return Err(stop),
+                }
+            }
             let args = args.clone();
             let stop = self
                 .tried(is_tried, false, call.span, |this| this.step(primitive, target, receiver.span, args, call.span));

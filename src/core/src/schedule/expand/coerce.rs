@@ -45,6 +45,8 @@ impl Expander<'_> {
             (Kind::Groups, Value::List(_)) | (Kind::Collective | Kind::Layout | Kind::Operator, Value::Shaped(_)) => {
                 Ok(value)
             }
+            (Kind::Replacement, Value::Text(_) | Value::Shaped(_)) => Ok(value),
+            (Kind::Weights, Value::Word(_) | Value::List(_)) | (Kind::Ports, Value::List(_)) => Ok(value),
             _ => {
                 let shown = self.show(&value);
                 let diagnostic =

@@ -1,11 +1,11 @@
 //! How failures are said: at the user's own line, with the way that led there.
 
-use super::super::report::located;
+use super::super::report::{located, written};
 use super::super::steps::what;
 use super::{Eval, Expander, Stop};
 use crate::primitives::{Problem, Refusal};
 use crate::schedule::Step;
-use slapo_syntax::{Code, Diagnostic};
+use slapo_syntax::{Code, Diagnostic, Span};
 
 /// Failures after which nothing more is looked at, repetitions included.
 const MOST_FAILURES: u32 = 2_000;
@@ -17,6 +17,11 @@ impl Expander<'_> {
         self.report.push(located);
         self.failures += 1;
         if self.failures > MOST_FAILURES { Stop::Exhausted } else { Stop::Reported }
+    }
+
+    /// Reports several failures of the statement at hand.
+    pub(super) fn fail_all(&mut self, diagnostics: impl Iterator<Item = Diagnostic>) -> Stop {
+        diagnostics.fold(Stop::Reported, |_, diagnostic| self.fail(diagnostic))
     }
 
     /// A failure that says no more than that nothing is there: no error under `try`.
@@ -40,11 +45,16 @@ impl Expander<'_> {
             let what = what(step.primitive, &step.target.path);
             return Stop::NotApplicable { what, reason: problem.message };
         }
-        let Problem { code, message, here, earlier, note, help } = *problem;
-        let mut diagnostic = Diagnostic::error(code, message).primary(step.site.span, here);
+        self.problem(*problem, step.site.span)
+    }
+
+    /// Says what is wrong with what stands at `span`.
+    pub(super) fn problem(&mut self, problem: Problem, span: Span) -> Stop {
+        let Problem { code, message, here, earlier, note, help } = problem;
+        let mut diagnostic = Diagnostic::error(code, message).primary(span, here);
         let earlier = earlier.and_then(|(id, what)| {
             let step = self.state.as_ref()?.steps.iter().find(|step| step.id == id)?;
-            Some((step.site.span, what))
+            Some((written(step, self.user), what))
         });
         if let Some((span, what)) = earlier {
             diagnostic = diagnostic.secondary(span, what);

@@ -22,6 +22,7 @@ impl Expander<'_> {
             Value::Places(selection) => selection.places.clone(),
             other => return Err(self.unfit("a module", other, from)),
         };
+        self.still_there(of, from)?;
         let model = self.model()?;
         let state = self.state.as_ref().ok_or(Stop::Reported)?;
         let graph = state.graph();

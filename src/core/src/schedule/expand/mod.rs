@@ -11,8 +11,10 @@ mod globals;
 mod matches;
 mod paths;
 mod queries;
+mod replaced;
 mod values;
 
+use super::archives::Archives;
 use super::hir::{Block, Domain, Expr, ExprKind, Hir, LocalId, Stmt, StmtKind};
 use super::mesh::Mesh;
 use super::points::Ports;
@@ -39,6 +41,8 @@ pub struct Expander<'a> {
     pub hir: &'a Hir,
     pub model: Option<&'a Model>,
     pub overrides: &'a Overrides,
+    /// What replacements come from.
+    pub archives: Archives,
     pub report: Report,
     pub mesh: Mesh,
     /// The text has syntax errors: what is missing may be in what could not be read.
@@ -91,6 +95,7 @@ impl<'a> Expander<'a> {
             hir,
             model,
             overrides,
+            archives: Archives::default(),
             report,
             mesh: Mesh::default(),
             is_broken: false,
@@ -113,7 +118,7 @@ impl<'a> Expander<'a> {
     /// Runs `main` on the model.
     pub fn entry(&mut self, sizes: Option<InputSizes>) {
         let (Some(ports), Some(main)) = (self.ports.clone(), self.hir.entry) else { return };
-        self.state = Some(State::new(ports, sizes, self.mesh.effects()));
+        self.state = Some(State::new(ports, sizes, self.mesh.effects()).with(self.archives.clone()));
         let main = self.hir.schedule(main);
         let ([param], false) = (main.params.as_slice(), main.is_recursive) else { return };
         let root = Place::Module(ModuleId(0));

@@ -152,8 +152,11 @@ impl Unit<'_, '_> {
 
     /// A value given where `want` is declared.
     pub(super) fn given(&mut self, want: &Want, value: Option<ast::Expr<'_>>, at: Span, name: &str) -> Expr {
-        if want.kind == Kind::Operator {
-            return self.operator(value, at, name);
+        match want.kind {
+            Kind::Operator => return self.operator(value, at, name),
+            Kind::Replacement => return self.replacement(value, at, name),
+            Kind::Weights | Kind::Ports => return self.pairs(want, value, at, name),
+            _ => {}
         }
         let value = self.expr(value, at);
         if want.accepts(&value.ty) {

@@ -14,6 +14,7 @@ mod operators;
 mod paths;
 mod patterns;
 mod recursion;
+mod replacements;
 mod schedules;
 mod settings;
 mod stmts;
