@@ -151,3 +151,23 @@ fn f16_a_gather_along_the_wrong_dimension() {
         assert_eq!(gather(kind).rendered(), "", "{kind}");
     }
 }
+
+/// A dash in a name reads as a subtraction, of a number where one follows.
+#[test]
+fn a_dashed_name_is_quoted() {
+    let quoted = |line: &str| {
+        let run = check(&[line]);
+        assert_eq!(run.codes(), ["S0301"], "{}", run.rendered());
+        let fix = run.diagnostics[0].fixes.first().map(|fix| fix.edits[0].replacement.clone());
+        (run.diagnostics[0].helps[0].clone(), fix)
+    };
+    for (written, meant) in [
+        ("m.transformer.zh-cn", "m.transformer[\"zh-cn\"]"),
+        ("m.transformer.zh-hans-cn.weight", "m.transformer[\"zh-hans-cn\"].weight"),
+        ("m.layer-1.x", "m[\"layer-1\"].x"),
+    ] {
+        let (help, fix) = quoted(&format!("m.annotate(\"a\", {written})"));
+        assert_eq!((help, fix), (format!("a name with a dash is quoted: `{meant}`"), Some(meant.to_string())));
+    }
+    assert_eq!(quoted("m.annotate(\"a\", m.transformer - 1)").1, None);
+}
