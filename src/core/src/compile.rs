@@ -9,6 +9,7 @@ use crate::passes::autodiff::{self, Joint, NoDerivative};
 use crate::passes::borders;
 use crate::passes::canonical::{self, canonicalize};
 use crate::passes::conversions::{Conversion, conversions};
+use crate::passes::describe;
 use crate::passes::merge::{Merged, merge};
 use crate::passes::mesh::{self, Check, Choice, Meshed};
 use crate::passes::recompute::{Extent, Region, recompute};
@@ -36,6 +37,8 @@ pub struct Effects {
     /// Axes of the mesh, outermost first; [`Shard::axis`] and its kin index this.
     pub axes: Vec<MeshAxis>,
     pub shards: Vec<Shard>,
+    /// Parameters of which a step says that they are not split.
+    pub whole: Vec<Whole>,
     pub syncs: Vec<PointSync>,
     pub data_parallel: Vec<DataParallel>,
     pub denials: Vec<Denial>,
@@ -74,6 +77,14 @@ impl Shard {
             false => Layout::Sections { dim, sections },
         }
     }
+}
+
+/// `param.layout(replicate, over)`: every rank of the axis has the whole parameter, on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Whole {
+    pub parameter: ParameterId,
+    pub axis: usize,
+    pub step: u32,
 }
 
 /// `point.sync(kind, over)`.
@@ -139,6 +150,7 @@ impl Default for Effects {
             micro_batches: 1,
             axes: Vec::new(),
             shards: Vec::new(),
+            whole: Vec::new(),
             syncs: Vec::new(),
             data_parallel: Vec::new(),
             denials: Vec::new(),
@@ -305,7 +317,7 @@ pub fn compile(
     }
     let program = match world(effects) {
         1 => {
-            let (local, placements) = micro_batched(&meshed.joint, i64::from(effects.micro_batches))?;
+            let (local, placements) = micro_batched(model, &meshed.joint, i64::from(effects.micro_batches))?;
             lower::lower(model, &local, &target(effects, options, &meshed.joint.graph, placements))
         }
         _ => Ranks { model, meshed: &meshed, layouts: &layouts, effects, options, check: Check::Held }.program(0)?,
@@ -490,7 +502,7 @@ impl Ranks<'_> {
         let coordinates = coordinates(effects, rank);
         let (local, mut placements) =
             mesh::local(model, meshed, effects, layouts, check, &coordinates).map_err(layout_faults)?;
-        let (local, micro) = micro_batched(&local, i64::from(effects.micro_batches))?;
+        let (local, micro) = micro_batched(model, &local, i64::from(effects.micro_batches))?;
         for (site, placement) in micro {
             placements.entry(site).or_default().splits.extend(placement.splits);
         }
@@ -530,14 +542,15 @@ fn target(effects: &Effects, options: &Options, whole: &Graph, placements: BTree
 }
 
 /// The graph of one micro-batch: inputs are split along the batch; the loss and the gradients must be sums.
-fn micro_batched(joint: &Joint, parts: i64) -> Result<(Joint, BTreeMap<u32, Placement>), Vec<Fault>> {
+fn micro_batched(model: &Model, joint: &Joint, parts: i64) -> Result<(Joint, BTreeMap<u32, Placement>), Vec<Fault>> {
     if parts == 1 {
         return Ok((joint.clone(), BTreeMap::new()));
     }
     let graph = &joint.graph;
     let typing = micro_typing(joint, parts).map_err(|refusals| {
-        let fault = |refusal: Refusal| {
+        let fault = |mut refusal: Refusal| {
             let node = graph.nodes[refusal.node].clone();
+            refusal.operands = describe::operands(model, joint, &node, refusal.operands);
             Fault::NotSeparable { refusal, node }
         };
         refusals.into_iter().map(fault).collect::<Vec<_>>()

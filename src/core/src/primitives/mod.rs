@@ -76,6 +76,8 @@ pub enum Receiver {
     Any,
     /// A value on the border of a module, or a gradient.
     Point,
+    /// Such a value, or a parameter as it is stored.
+    PointOrParameter,
 }
 
 /// A declared argument.
@@ -118,6 +120,8 @@ pub struct Problem {
     pub earlier: Option<(u32, String)>,
     pub note: Option<String>,
     pub help: Option<String>,
+    /// Where the size of an axis is to blame: the axis as the step names it, and sizes of it that would do.
+    pub sizes: Option<(String, Vec<i64>)>,
 }
 
 /// The model as the steps so far have left it.
@@ -148,16 +152,20 @@ impl Receiver {
         if is_match {
             return matches!(self, Receiver::ModuleOrMatch | Receiver::Match);
         }
-        if is_point || self == Receiver::Point {
-            return is_point && self == Receiver::Point;
+        if is_point {
+            return self.takes_points();
         }
-        match place {
-            Place::Module(_) => !matches!(self, Receiver::Parameter | Receiver::Match),
-            Place::Parameter { .. } => {
-                matches!(self, Receiver::Parameter | Receiver::ModuleOrParameter | Receiver::Any)
-            }
-            Place::Buffer { .. } => self == Receiver::Any,
+        match (self, place) {
+            (Receiver::Any, _) => true,
+            (Receiver::Module | Receiver::ModuleOrMatch | Receiver::ModuleOrParameter, Place::Module(_)) => true,
+            (Receiver::Parameter | Receiver::ModuleOrParameter, Place::Parameter { .. }) => true,
+            (Receiver::PointOrParameter, Place::Parameter { .. }) => true,
+            _ => false,
         }
+    }
+
+    pub fn takes_points(self) -> bool {
+        matches!(self, Receiver::Point | Receiver::PointOrParameter)
     }
 }
 
@@ -172,6 +180,7 @@ impl fmt::Display for Receiver {
             Receiver::ModuleOrParameter => "a parameter or a module",
             Receiver::Any => "a module, a parameter or a buffer",
             Receiver::Point => "a point",
+            Receiver::PointOrParameter => "a point or a parameter",
         })
     }
 }
@@ -198,6 +207,7 @@ impl Primitive {
             Receiver::ModuleOrParameter => "param|module",
             Receiver::Any => "path",
             Receiver::Point => "point",
+            Receiver::PointOrParameter => "point|param",
         };
         let params = self.params.iter().map(|parameter| match &parameter.default {
             Some(default) => format!("{}: {} = {default}", parameter.name, parameter.want),
@@ -239,7 +249,7 @@ impl Refusal {
 
 impl Problem {
     pub fn new(code: Code, message: impl Into<String>, here: impl Into<String>) -> Problem {
-        Problem { code, message: message.into(), here: here.into(), earlier: None, note: None, help: None }
+        Problem { code, message: message.into(), here: here.into(), earlier: None, note: None, help: None, sizes: None }
     }
 
     pub fn earlier(self, step: u32, what: impl Into<String>) -> Problem {
@@ -252,6 +262,10 @@ impl Problem {
 
     pub fn help(self, text: impl Into<String>) -> Problem {
         Problem { help: Some(text.into()), ..self }
+    }
+
+    pub fn sizes(self, axis: &str, legal: Vec<i64>) -> Problem {
+        Problem { sizes: Some((axis.to_owned(), legal)), ..self }
     }
 }
 

@@ -1,9 +1,10 @@
 //! What later stages and the importer found, as diagnostics with the schedule's lines.
 
-use super::layouts::layout_diagnostic;
+use super::layouts::{in_words, layout_diagnostic, misfit};
+use super::redundant::Redundant;
 use super::report::{Report, located};
 use super::wrong_axis::{WrongAxis, wrong_axis};
-use super::{Checked, Step};
+use super::{Checked, Step, mend, misfits};
 use crate::compile::{Denial, Fault};
 use crate::layout::{Layout, Refusal};
 use crate::passes::conversions::Conversion;
@@ -15,15 +16,25 @@ use slapo_syntax::{Code, Diagnostic, FileId, Label};
 pub fn fault_diagnostics(faults: &[Fault], model: &Model, checked: &Checked) -> Vec<Diagnostic> {
     let mut report = Report::default();
     let wrong = wrong_axis(faults, model, checked);
+    let mut misfits = Vec::new();
+    let mut redundant = Redundant::new(faults.len(), model, checked);
     for fault in faults {
-        let diagnostic = fault_diagnostic(fault, model, checked);
+        let diagnostic = || fault_diagnostic(fault, model, checked);
         match (&wrong, fault) {
             // The other axis only lacks what is asked of this one.
             (Some(wrong), Fault::Layout(fault)) if fault.axis == wrong.right => {}
-            (Some(wrong), _) => report.push(over_another(diagnostic, wrong, checked)),
-            (None, _) => report.push(diagnostic),
+            (Some(wrong), _) => report.push(over_another(diagnostic(), wrong, checked)),
+            (None, Fault::Layout(fault)) => match misfit(fault, model, checked) {
+                Some(misfit) => misfits.push(misfit),
+                None => {
+                    let fix = redundant.fix(fault);
+                    report.push(fix.into_iter().fold(diagnostic(), Diagnostic::fix));
+                }
+            },
+            (None, _) => report.push(diagnostic()),
         }
     }
+    misfits::told(misfits, &checked.mesh).into_iter().for_each(|diagnostic| report.push(diagnostic));
     report.finish(checked.entry.map_or(FileId(0), |span| span.file), &[])
 }
 
@@ -41,6 +52,7 @@ fn over_another(mut diagnostic: Diagnostic, wrong: &WrongAxis, checked: &Checked
     }
     diagnostic.helps = vec![format!("everything fits with `over: {}` here", name(wrong.right))];
     diagnostic.fixes.clear();
+    diagnostic.fixes.extend(mend::over(wrong.statement, name(wrong.axis), name(wrong.right), checked));
     diagnostic
 }
 
@@ -139,12 +151,10 @@ fn at_step(diagnostic: Diagnostic, step: Option<&Step>, here: &str) -> Diagnosti
 
 fn not_separable(refusal: &Refusal, node: &Node, model: &Model) -> Diagnostic {
     let message = format!("operator `{}`{} cannot be computed by micro-batches", node.name(), inside(node, model));
-    let mut diagnostic = Diagnostic::error(Code::NotSeparable, message).note(refusal.reason.clone());
-    let split: Vec<String> = refusal
-        .operands
-        .iter()
-        .filter_map(|(name, layout)| held(*layout).map(|how| format!("`{name}` is {how}")))
-        .collect();
+    let (reason, operands) = in_words(&refusal.reason, &refusal.operands);
+    let mut diagnostic = Diagnostic::error(Code::NotSeparable, message).note(reason);
+    let split: Vec<String> =
+        operands.iter().filter_map(|(name, layout)| held(*layout).map(|how| format!("{name} is {how}"))).collect();
     if !split.is_empty() {
         diagnostic = diagnostic.note(split.join(", "));
     }
