@@ -14,7 +14,9 @@ use crate::passes::merge::{Merged, merge};
 use crate::passes::mesh::{self, Check, Choice, Meshed};
 use crate::passes::recompute::{Extent, Region, recompute};
 use crate::passes::rewrite::{self, Rewrite};
-use slapo_model::{BindError, Def, Graph, InputSizes, Model, ModuleId, Op, ParameterId, ScopeId, ValueId, bind};
+use slapo_model::{
+    BindError, BufferId, Def, Graph, InputSizes, Model, ModuleId, Op, ParameterId, ScopeId, ValueId, bind,
+};
 use slapo_program::{Axis, Part, Placement, Program, Sections, Split};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -213,7 +215,7 @@ pub enum Fault {
     },
     /// The loss, or a gradient, is not a sum over micro-batches, or a buffer's new value depends on the micro-batch.
     NotASum {
-        what: String,
+        what: Total,
         layout: Layout,
     },
     /// No parameter is trained.
@@ -263,6 +265,15 @@ pub enum LayoutProblem {
     Gradient { parameter: ParameterId, found: Layout, wanted: Layout },
     /// Two axes split one dimension of a value in a way that does not nest.
     Nesting { at: Place, dim: usize, other: usize },
+}
+
+/// What is added up over the micro-batches, or must be the same in each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Total {
+    Loss,
+    Gradient(ParameterId),
+    /// What a step writes into a buffer.
+    Buffer(BufferId),
 }
 
 /// What the pieces of a cut dimension are.
@@ -555,11 +566,15 @@ fn micro_batched(model: &Model, joint: &Joint, parts: i64) -> Result<(Joint, BTr
         };
         refusals.into_iter().map(fault).collect::<Vec<_>>()
     })?;
-    let sums = joint.gradients.iter().map(|(_, v)| *v).chain([graph.loss]);
-    let wrong = sums.filter(|v| typing.of(*v) != Layout::Partial);
-    let wrong = wrong.chain(joint.mutations.iter().copied().filter(|v| typing.of(*v) != Layout::Replicated));
-    let fault = |v| Fault::NotASum { what: graph.value(v).name.clone(), layout: typing.of(v) };
-    let faults: Vec<Fault> = wrong.map(fault).collect();
+    let is_sum = |v: ValueId| typing.of(v) == Layout::Partial;
+    let gradients = joint.gradients.iter().map(|(parameter, v)| (Total::Gradient(*parameter), *v));
+    // Gradients of a loss that is no sum are none either.
+    let gradients = gradients.filter(|(_, v)| is_sum(graph.loss) && !is_sum(*v));
+    let buffers = model.mutations.iter().zip(&joint.mutations).map(|((buffer, _), v)| (Total::Buffer(*buffer), *v));
+    let buffers = buffers.filter(|(_, v)| typing.of(*v) != Layout::Replicated);
+    let loss = (!is_sum(graph.loss)).then_some((Total::Loss, graph.loss));
+    let wrong = loss.into_iter().chain(gradients).chain(buffers);
+    let faults: Vec<Fault> = wrong.map(|(what, v)| Fault::NotASum { what, layout: typing.of(v) }).collect();
     if !faults.is_empty() {
         return Err(faults);
     }

@@ -5,7 +5,7 @@ use super::redundant::Redundant;
 use super::report::{Report, located};
 use super::wrong_axis::{WrongAxis, wrong_axis};
 use super::{Checked, Step, mend, misfits};
-use crate::compile::{Denial, Fault};
+use crate::compile::{Denial, Fault, Total};
 use crate::layout::{Layout, Refusal};
 use crate::passes::conversions::Conversion;
 use crate::primitives::{Problem, indivisible as indivisible_batch};
@@ -67,7 +67,7 @@ pub fn fault_diagnostic(fault: &Fault, model: &Model, checked: &Checked) -> Diag
         Fault::NotSeparable { refusal, node } => {
             at_step(not_separable(refusal, node, model), asked, "asks for micro-batches")
         }
-        Fault::NotASum { what, layout } => at_step(not_a_sum(what, *layout, model), asked, "asks for micro-batches"),
+        Fault::NotASum { what, layout } => at_step(not_a_sum(*what, *layout, model), asked, "asks for micro-batches"),
         Fault::Derivative(error) => {
             let message = format!(
                 "operator `{}`{} has no derivative: {}",
@@ -76,7 +76,12 @@ pub fn fault_diagnostic(fault: &Fault, model: &Model, checked: &Checked) -> Diag
                 error.reason
             );
             let help = "freeze the parameters before it, or write the model without this operator";
-            with_source(Diagnostic::error(Code::NoDerivative, message).help(help), &error.node, model, "computed here")
+            let diagnostic = Diagnostic::error(Code::NoDerivative, message).help(help);
+            let diagnostic = match checked.entry {
+                Some(entry) => diagnostic.primary(entry, "trains parameters before it"),
+                None => diagnostic,
+            };
+            with_source(diagnostic, &error.node, model, "computed here")
         }
         Fault::Layout(fault) => layout_diagnostic(fault, model, checked),
         Fault::Denied { denial, conversion, step } => denied(denial, conversion, *step, checked),
@@ -165,15 +170,23 @@ fn not_separable(refusal: &Refusal, node: &Node, model: &Model) -> Diagnostic {
     with_source(diagnostic, node, model, "it mixes the samples of a batch")
 }
 
-fn not_a_sum(what: &str, layout: Layout, model: &Model) -> Diagnostic {
-    let named = model.parameters.iter().find(|parameter| parameter.names.iter().any(|name| name == what));
-    let subject = match named {
-        Some(_) => format!("the gradient of `{what}`"),
-        None => format!("`{what}`"),
-    };
+fn not_a_sum(what: Total, layout: Layout, model: &Model) -> Diagnostic {
     let how = held(layout).unwrap_or("the same in each");
-    Diagnostic::error(Code::NotASum, format!("{subject} is not a sum over micro-batches: it is {how}"))
-        .help("a loss that is summed or averaged over samples can be accumulated; others only with one micro-batch")
+    let summed = |what: &str| {
+        Diagnostic::error(Code::NotASum, format!("{what} is not a sum over micro-batches: it is {how}"))
+            .help("a loss that is summed or averaged over samples can be accumulated; others only with one micro-batch")
+    };
+    match what {
+        Total::Loss => summed("the loss"),
+        Total::Gradient(id) => summed(&format!("the gradient of `{}`", model.parameter(id).names[0])),
+        Total::Buffer(id) => {
+            let name = &model.buffers[id.0 as usize].name;
+            let message =
+                format!("what a step writes into the buffer `{name}` is not known by micro-batches: it is {how}");
+            Diagnostic::error(Code::NotASum, message)
+                .help("train with one micro-batch, or write into the buffer what does not depend on the batch")
+        }
+    }
 }
 
 /// At the statement that asks for the conversion, with the one that limits it.

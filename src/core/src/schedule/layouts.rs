@@ -205,7 +205,12 @@ impl<'a> Teller<'a> {
             Some(origin) if !origin.module.is_empty() => {
                 self.excerpt(self.reduced(diagnostic, origin), origin, "the partial sum arises here")
             }
-            _ => diagnostic.help(format!("where the batch is split: `m.data_parallel(over: {})`", self.axis)),
+            _ => {
+                let loss = &self.model.graph.value(self.model.graph.loss).name;
+                let tail = format!(".output({loss:?}).sync(all_reduce, over: {})", self.axis);
+                let batch = format!("where the batch is split, `m.data_parallel(over: {})` does so", self.axis);
+                self.mended(diagnostic, "reduce it", "", &tail).help(batch)
+            }
         }
     }
 
