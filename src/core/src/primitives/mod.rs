@@ -155,12 +155,15 @@ impl Receiver {
         if is_point {
             return self.takes_points();
         }
-        match (self, place) {
-            (Receiver::Any, _) => true,
-            (Receiver::Module | Receiver::ModuleOrMatch | Receiver::ModuleOrParameter, Place::Module(_)) => true,
-            (Receiver::Parameter | Receiver::ModuleOrParameter, Place::Parameter { .. }) => true,
-            (Receiver::PointOrParameter, Place::Parameter { .. }) => true,
-            _ => false,
+        match place {
+            Place::Module(_) => {
+                matches!(self, Receiver::Module | Receiver::ModuleOrMatch | Receiver::ModuleOrParameter | Receiver::Any)
+            }
+            Place::Parameter { .. } => matches!(
+                self,
+                Receiver::Parameter | Receiver::ModuleOrParameter | Receiver::PointOrParameter | Receiver::Any
+            ),
+            Place::Buffer { .. } => self == Receiver::Any,
         }
     }
 
