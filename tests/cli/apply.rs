@@ -128,6 +128,29 @@ fn layouts_and_collectives_are_data() {
     assert_eq!(totals.iter().map(bytes).sum::<u64>(), collectives.iter().map(bytes).sum::<u64>());
 }
 
+/// Whole on purpose is not the same as forgotten.
+#[test]
+fn parameters_that_are_whole_on_purpose_are_listed_apart() {
+    let stated = "    m.transformer.h.*.{ln_1, ln_2}.{weight, bias}.layout(replicate, over: tp)\n";
+    let end = TENSOR_PARALLEL.rfind('}').expect("the end of `main`");
+    let schedule = format!("{}{stated}}}\n", &TENSOR_PARALLEL[..end]);
+    let of = |schedule: &str| report_of(schedule, &[])["parameters"].clone();
+    let (plain, parameters) = (of(TENSOR_PARALLEL), of(&schedule));
+    let tensors = |listed: &Value| listed["tensors"].as_u64().expect("a number");
+    assert_eq!(
+        parameters["replicated"][0]["stated"]["patterns"],
+        serde_json::json!(["transformer.h[0..3].ln_1", "transformer.h[0..3].ln_2"])
+    );
+    assert_eq!(tensors(&parameters["replicated"][0]["stated"]), 12);
+    for listed in ["/replicated/0", "/untouched"] {
+        let before = tensors(plain.pointer(listed).expect("listed"));
+        assert_eq!(tensors(parameters.pointer(listed).expect("listed")), before - 12, "{listed}");
+    }
+    let shown = run_on(&schedule, &["apply", "main.slapo"]).expect(0).stdout;
+    assert!(shown.contains("whole on purpose on every rank of `tp` 768 in 12 tensors:"), "{shown}");
+    assert!(shown.contains("~ layout  to: replicate, over: tp: stored so"), "{shown}");
+}
+
 /// transformers #37893: layers that no rule of a plan covered stayed whole without a word.
 #[test]
 fn b09_parameters_left_replicated_are_listed() {

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 /// The ui tests that name one of the models beside them; they are checked in a folder with those.
 fn check_all(format: &str) -> Run {
     let folder = tempfile::TempDir::new().expect("a folder");
-    for source in ["tests/data", "examples/gpt2", "tests/ui"] {
+    for source in ["tests/data", "tests/data/bad", "examples/gpt2", "tests/ui"] {
         for entry in fs::read_dir(root().join(source)).expect("reads") {
             let path: PathBuf = entry.expect("an entry").path();
             if path.extension().is_some_and(|ending| ending == "pt2" || ending == "slapo" && source == "tests/ui") {

@@ -1,9 +1,10 @@
 //! Lints at their levels, and `slapoc check --fix`.
 
 use crate::schedules::{folder, run_on};
-use crate::support::{Run, command, run};
+use crate::support::{Run, block, command, root, run};
 use insta::assert_snapshot;
 use slapo_syntax::Lint;
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
@@ -87,6 +88,29 @@ fn a_lint_that_is_off_is_asked_for_by_its_name() {
     assert_eq!(said(&check(&["-D", "warnings"]).expect(0)), [""; 0]);
     assert_eq!(said(&check(&["-W", "whole-parameters"]).expect(0)), ["warning S1108"]);
     assert_eq!(said(&check(&["-D", "whole-parameters"]).expect(1)), ["error S1108"]);
+}
+
+/// Every lint at every level, by the example of its page.
+#[test]
+fn every_lint_obeys_its_levels() {
+    for lint in Lint::ALL {
+        let folder = folder(block(lint.code.page(), "slapo,fail").expect("an example"));
+        for archive in ["examples/gpt2/gpt2-tiny.pt2", "tests/data/bad/ignored.pt2"].map(|path| root().join(path)) {
+            let name = archive.file_name().expect("a name");
+            fs::copy(&archive, folder.path().join(name)).expect("copies");
+        }
+        let said_at = |args: &[&str], code: i32| {
+            let args = [&["check", "main.slapo", "--message-format", "short"], args].concat();
+            let run = Run::from(command(&args).current_dir(folder.path()).output().expect("slapoc starts"));
+            said(&run.expect(code)).into_iter().filter(|found| found.ends_with(lint.code.id())).collect::<BTreeSet<_>>()
+        };
+        let at = |severity: &str| BTreeSet::from([format!("{severity} {}", lint.code)]);
+        let by_itself = if lint.is_on { at("warning") } else { BTreeSet::new() };
+        assert_eq!(said_at(&[], 0), by_itself, "{}", lint.name);
+        assert_eq!(said_at(&["-A", lint.name], 0), BTreeSet::new(), "{}", lint.name);
+        assert_eq!(said_at(&["-W", lint.name, "-A", "warnings"], 0), at("warning"), "{}", lint.name);
+        assert_eq!(said_at(&["-D", lint.name], 1), at("error"), "{}", lint.name);
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod apply;
 mod check;
 mod files;
+mod fixes;
 mod fmt;
 mod formats;
 mod lints;

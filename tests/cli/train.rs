@@ -150,20 +150,35 @@ fn data_with_label(path: &str, label: i64) {
     safetensors::serialize_to_file(tensors, None, Path::new(path)).expect("writes");
 }
 
+/// Also where ranks share the vocabulary: each would take a label that no rank has for one of another's.
 #[test]
-fn labels_beyond_the_vocabulary_fail_with_their_place() {
+fn labels_beyond_the_vocabulary_are_refused_with_their_place() {
     let folder = folder();
     let data = path(&folder, "data.safetensors");
-    let train = || {
-        let sizes = ["--batch", "2", "--seq", "16", "--steps", "1"];
-        run(&[&["train", "examples/gpt2/gpt2-tiny.pt2", "--data", &data], &sizes[..]].concat())
+    let sizes = ["--batch", "2", "--seq", "16", "--steps", "1"];
+    let alone = || run(&[&["train", "examples/gpt2/gpt2-tiny.pt2", "--data", &data], &sizes[..]].concat());
+    let schedule = path(&folder, "split.slapo");
+    let text = "use std.parallel.vocab\nmesh { tp = 2 }\ninput { batch = 2, seq = 16 }\n\n\
+        schedule main(m: GPT2LMHeadModel) {\n    vocab(m.transformer.wte, over: tp)\n    \
+        m.lm_head.input().grad().sync(all_reduce, over: tp)\n}\n";
+    fs::write(&schedule, text).expect("writes");
+    let split = || {
+        let model = ["--model", "examples/gpt2/gpt2-tiny.pt2", "--data", &data, "--steps", "1", "--nproc", "2"];
+        run(&[&["train", &schedule], &model[..]].concat())
     };
-    data_with_label(&data, 255);
-    train().expect(0);
-    data_with_label(&data, 256);
-    let beyond = train();
-    assert!(matches!(beyond.code, Some(2 | 3)), "{:?} {}", beyond.code, beyond.stderr);
-    assert!(beyond.stderr.contains("256") && beyond.stderr.contains("error[S09"), "{}", beyond.stderr);
+    for legal in [255, -100] {
+        data_with_label(&data, legal);
+        alone().expect(0);
+    }
+    split().expect(0);
+    for illegal in [256, -1] {
+        data_with_label(&data, illegal);
+        let said = format!("error[S0910]: input `labels` is {illegal} in row 1 of the data");
+        for beyond in [alone(), split()] {
+            let beyond = beyond.expect(2);
+            assert!(beyond.stderr.contains(&said) && beyond.stderr.contains("0 to 255, and -100"), "{}", beyond.stderr);
+        }
+    }
 }
 
 #[test]

@@ -63,7 +63,7 @@ def main() -> None:
     BAD.mkdir(exist_ok=True)
     make_inplace(BAD / "inplace.pt2")
     make_ignored(BAD / "ignored.pt2")
-    save(Small, BAD / "small.pt2", vocab=7)
+    make_small()
     make_broken(BAD / "small.pt2")
 
 
@@ -206,6 +206,48 @@ class Small(nn.Module):
         return F.cross_entropy(logits.flatten(0, 1), labels.flatten()), logits
 
 
+class Tracked(nn.Module):
+    """A buffer that becomes the sum of what a step sees, which no micro-batch knows; a loss without classes."""
+
+    def __init__(self, vocab: int = 7, width: int = 6):
+        super().__init__()
+        self.embed = nn.Embedding(vocab, width)
+        self.head = nn.Linear(width, 1)
+        self.register_buffer("seen", torch.zeros(width))
+
+    def forward(self, input_ids: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        x = self.embed(input_ids)
+        self.seen.copy_(x.sum((0, 1)))
+        rating = self.head(x).squeeze(-1)
+        return ((rating - labels) * (rating - labels)).sum(), rating
+
+
+class Penalty(nn.Module):
+    """A loss that is made of a parameter alone: the same in every micro-batch, and a sum over the parameter's pieces."""
+
+    def __init__(self, vocab: int = 7, width: int = 6):
+        super().__init__()
+        self.embed = nn.Embedding(vocab, width)
+        self.head = nn.Linear(width, vocab, bias=False)
+
+    def forward(self, input_ids: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        logits = self.head(self.embed(input_ids)) + labels.unsqueeze(-1)
+        return (self.head.weight * self.head.weight).sum(), logits
+
+
+class Sampled(nn.Module):
+    """What is drawn from libtorch's own generator has no derivative here."""
+
+    def __init__(self, vocab: int = 7, width: int = 6):
+        super().__init__()
+        self.embed = nn.Embedding(vocab, width)
+        self.head = nn.Linear(width, vocab)
+
+    def forward(self, input_ids: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        logits = self.head(torch.bernoulli(torch.sigmoid(self.embed(input_ids))))
+        return F.cross_entropy(logits.flatten(0, 1), labels.flatten()), logits
+
+
 def save(model_class: type[nn.Module], file: Path, vocab: int) -> None:
     torch.manual_seed(1)
     model = model_class().train()
@@ -243,6 +285,12 @@ def shorten_traces(program: torch.export.ExportedProgram) -> None:
         trace = node.meta.get("stack_trace", "")
         if (start := trace.rfind('File "operators.py"')) > 0:
             node.meta["stack_trace"] = trace[start:]
+
+
+def make_small() -> None:
+    """Models that say in one line what cannot be scheduled; the first is what the broken archives are made of."""
+    for model in [Small, Tracked, Penalty, Sampled]:
+        save(model, BAD / f"{model.__name__.lower()}.pt2", vocab=7)
 
 
 def make_inplace(file: Path) -> None:

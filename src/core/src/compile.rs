@@ -9,13 +9,13 @@ use crate::passes::autodiff::{self, Joint, NoDerivative};
 use crate::passes::borders;
 use crate::passes::canonical::{self, canonicalize};
 use crate::passes::conversions::{Conversion, conversions};
-use crate::passes::gather;
 use crate::passes::merge::{Merged, merge};
 use crate::passes::mesh::{self, Check, Choice, Meshed};
 use crate::passes::recompute::{Extent, Region, recompute};
 use crate::passes::rewrite::{self, Rewrite};
+use crate::passes::{describe, gather};
 use slapo_model::{
-    BindError, Def, Graph, InputSizes, Model, ModuleId, Op, ParameterId, ScopeId, ValueId, bind, bind_graph,
+    BindError, BufferId, Def, Graph, InputSizes, Model, ModuleId, Op, ParameterId, ScopeId, ValueId, bind, bind_graph,
 };
 use slapo_program::{Axis, Part, Placement, Program, Sections, Split};
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,6 +39,8 @@ pub struct Effects {
     /// Axes of the mesh, outermost first; [`Shard::axis`] and its kin index this.
     pub axes: Vec<MeshAxis>,
     pub shards: Vec<Shard>,
+    /// Parameters of which a step says that they are not split.
+    pub whole: Vec<Whole>,
     pub syncs: Vec<PointSync>,
     pub data_parallel: Vec<DataParallel>,
     pub zero: Vec<Zero>,
@@ -80,6 +82,14 @@ impl Shard {
             false => Layout::Sections { dim, sections },
         }
     }
+}
+
+/// `param.layout(replicate, over)`: every rank of the axis has the whole parameter, on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Whole {
+    pub parameter: ParameterId,
+    pub axis: usize,
+    pub step: u32,
 }
 
 /// `point.sync(kind, over)`.
@@ -181,6 +191,7 @@ impl Default for Effects {
             micro_batches: 1,
             axes: Vec::new(),
             shards: Vec::new(),
+            whole: Vec::new(),
             syncs: Vec::new(),
             data_parallel: Vec::new(),
             zero: Vec::new(),
@@ -244,7 +255,7 @@ pub enum Fault {
     },
     /// The loss, or a gradient, is not a sum over micro-batches, or a buffer's new value depends on the micro-batch.
     NotASum {
-        what: String,
+        what: Total,
         layout: Layout,
     },
     /// No parameter is trained.
@@ -294,6 +305,15 @@ pub enum LayoutProblem {
     Gradient { parameter: ParameterId, found: Layout, wanted: Layout },
     /// Two axes split one dimension of a value in a way that does not nest.
     Nesting { at: Place, dim: usize, other: usize },
+}
+
+/// What is added up over the micro-batches, or must be the same in each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Total {
+    Loss,
+    Gradient(ParameterId),
+    /// What a step writes into a buffer.
+    Buffer(BufferId),
 }
 
 /// What the pieces of a cut dimension are.
@@ -348,7 +368,7 @@ pub fn compile(
     }
     let program = match world(effects) {
         1 => {
-            let (local, placements) = micro_batched(&meshed.joint, i64::from(effects.micro_batches))?;
+            let (local, placements) = micro_batched(model, &meshed.joint, i64::from(effects.micro_batches))?;
             lower::lower(model, &local, &target(effects, options, &meshed.joint.graph, placements))
         }
         _ => Ranks { model, meshed: &meshed, layouts: &layouts, effects, options, check: Check::Held }.program(0)?,
@@ -539,7 +559,7 @@ impl Ranks<'_> {
         let coordinates = coordinates(effects, rank);
         let (local, mut placements) =
             mesh::local(model, meshed, effects, layouts, check, &coordinates).map_err(layout_faults)?;
-        let (local, micro) = micro_batched(&local, i64::from(effects.micro_batches))?;
+        let (local, micro) = micro_batched(model, &local, i64::from(effects.micro_batches))?;
         for (site, placement) in micro {
             placements.entry(site).or_default().splits.extend(placement.splits);
         }
@@ -591,23 +611,28 @@ fn target(effects: &Effects, options: &Options, whole: &Graph, placements: BTree
 }
 
 /// The graph of one micro-batch: inputs are split along the batch; the loss and the gradients must be sums.
-fn micro_batched(joint: &Joint, parts: i64) -> Result<(Joint, BTreeMap<u32, Placement>), Vec<Fault>> {
+fn micro_batched(model: &Model, joint: &Joint, parts: i64) -> Result<(Joint, BTreeMap<u32, Placement>), Vec<Fault>> {
     if parts == 1 {
         return Ok((joint.clone(), BTreeMap::new()));
     }
     let graph = &joint.graph;
     let typing = micro_typing(joint, parts).map_err(|refusals| {
-        let fault = |refusal: Refusal| {
+        let fault = |mut refusal: Refusal| {
             let node = graph.nodes[refusal.node].clone();
+            refusal.operands = describe::operands(model, joint, &node, refusal.operands);
             Fault::NotSeparable { refusal, node }
         };
         refusals.into_iter().map(fault).collect::<Vec<_>>()
     })?;
-    let sums = joint.gradients.iter().map(|(_, v)| *v).chain([graph.loss]);
-    let wrong = sums.filter(|v| typing.of(*v) != Layout::Partial);
-    let wrong = wrong.chain(joint.mutations.iter().copied().filter(|v| typing.of(*v) != Layout::Replicated));
-    let fault = |v| Fault::NotASum { what: graph.value(v).name.clone(), layout: typing.of(v) };
-    let faults: Vec<Fault> = wrong.map(fault).collect();
+    let is_sum = |v: ValueId| typing.of(v) == Layout::Partial;
+    let gradients = joint.gradients.iter().map(|(parameter, v)| (Total::Gradient(*parameter), *v));
+    // Gradients of a loss that is no sum are none either.
+    let gradients = gradients.filter(|(_, v)| is_sum(graph.loss) && !is_sum(*v));
+    let buffers = model.mutations.iter().zip(&joint.mutations).map(|((buffer, _), v)| (Total::Buffer(*buffer), *v));
+    let buffers = buffers.filter(|(_, v)| typing.of(*v) != Layout::Replicated);
+    let loss = (!is_sum(graph.loss)).then_some((Total::Loss, graph.loss));
+    let wrong = loss.into_iter().chain(gradients).chain(buffers);
+    let faults: Vec<Fault> = wrong.map(|(what, v)| Fault::NotASum { what, layout: typing.of(v) }).collect();
     if !faults.is_empty() {
         return Err(faults);
     }

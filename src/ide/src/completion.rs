@@ -191,7 +191,8 @@ impl List<'_> {
             return;
         }
         let fits = |receiver: Receiver| match places.as_slice() {
-            [] => (receiver == Receiver::Point) == is_point,
+            [] if is_point => receiver.takes_points(),
+            [] => receiver != Receiver::Point,
             all => all.iter().any(|place| receiver.takes(*place, is_point, false)),
         };
         for primitive in primitives::ALL.iter().filter(|primitive| fits(primitive.receiver)) {

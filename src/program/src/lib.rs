@@ -227,8 +227,11 @@ pub enum Part {
 pub struct Input {
     pub name: String,
     pub global: GlobalId,
-    /// Exclusive upper bound of legal values where an embedding is indexed by it.
+    /// Exclusive upper bound of legal values where an embedding is indexed by it, or a loss takes it as classes.
     pub limit: Option<i64>,
+    /// The one other value that is legal: the class that a loss ignores.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ignored: Option<i64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -113,15 +113,18 @@ impl DataSet {
         if dtype == ty.dtype { Ok(tensor) } else { tensor.f_to_kind(libtorch::kind(ty.dtype)).map_err(failed) }
     }
 
-    /// Values that index a table stay inside it.
+    /// Values that index a table stay inside it, and classes are those of the model.
     fn check_limit(&self, column: &Column, tensor: &Tensor, step: u64) -> Result<()> {
         let Some(limit) = column.input.limit else { return Ok(()) };
         let values = Vec::<i64>::try_from(tensor.to_kind(tch::Kind::Int64).flatten(0, -1))
             .map_err(|e| Error::run(libtorch::message(&e)))?;
-        let Some(at) = values.iter().position(|v| !(0..limit).contains(v)) else { return Ok(()) };
+        let ignored = column.input.ignored;
+        let is_legal = |value: &i64| (0..limit).contains(value) || Some(*value) == ignored;
+        let Some(at) = values.iter().position(|v| !is_legal(v)) else { return Ok(()) };
+        let others = ignored.map(|ignored| format!(", and {ignored} for what the loss ignores")).unwrap_or_default();
         let width = (values.len() as u64 / self.batch).max(1);
         Err(Error::input(format!(
-            "input `{}` is {} in row {} of the data: legal values are 0 to {}",
+            "input `{}` is {} in row {} of the data: legal values are 0 to {}{others}",
             column.input.name,
             values[at],
             self.row(step, at as u64 / width),

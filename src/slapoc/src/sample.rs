@@ -54,10 +54,10 @@ pub fn write(program: &Program, kind: &Kind, path: &Path) -> Result<()> {
                     (random.below(1 << 20) as f64 / f64::from(1 << 19) - 1.0).to_le_bytes()
                 }
                 _ => match input.limit {
-                    Some(limit) => random.below(limit),
-                    None if input.name.contains("mask") => i64::from(i % row.max(1) < filled(row, i / row.max(1))),
-                    None if kind.ragged && i % row.max(1) > 1 && random.below(5) == 0 => IGNORED,
-                    None => random.below(vocabulary),
+                    Some(limit) if input.ignored.is_none() => random.below(limit),
+                    _ if input.name.contains("mask") => i64::from(i % row.max(1) < filled(row, i / row.max(1))),
+                    _ if kind.ragged && i % row.max(1) > 1 && random.below(5) == 0 => input.ignored.unwrap_or(IGNORED),
+                    limit => random.below(limit.unwrap_or(vocabulary)),
                 }
                 .to_le_bytes(),
             });

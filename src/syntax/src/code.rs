@@ -53,7 +53,7 @@ codes! {
     MissingComma = "S0017", "a missing comma";
     TypeFilter = "S0018", "a type written behind a path";
     WhereClause = "S0019", "a `where` clause";
-    BrokenLine = "S0020", "an `else` or a brace on a line of its own";
+    BrokenLine = "S0020", "an `else`, a brace or a dot on a line of its own";
     LoneElse = "S0021", "an `else` without an `if`";
     Assignment = "S0022", "an assignment";
     EqualsInCondition = "S0023", "a comparison written with `=`";

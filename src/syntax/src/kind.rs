@@ -71,7 +71,7 @@ pub enum SyntaxKind {
     MissingComma,
     /// An empty node where the `}` of a block is missing.
     MissingClose,
-    /// An empty node before an `else` or `{` that stands on its own line.
+    /// An empty node before an `else`, a `{` or the `.` of a path that stands on its own line.
     LineGap,
     /// A second `else`, or one with something between it and its brace.
     BadBranch,

@@ -73,7 +73,7 @@ fn shape(rule: Rule) -> Shape {
         Rule::field_type => Node(RecordField),
 
         Rule::block => Node(Block),
-        Rule::brace_gap | Rule::else_gap => Node(LineGap),
+        Rule::brace_gap | Rule::else_gap | Rule::path_gap => Node(LineGap),
         Rule::missing_close => Node(MissingClose),
         Rule::nested_item => Node(NestedItem),
         Rule::let_stmt => Node(LetStmt),
@@ -223,7 +223,7 @@ impl Builder<'_> {
         for inner in pair.into_inner() {
             self.gap(inner.as_span().start(), items);
             match inner.as_rule() {
-                Rule::prefix => self.pair(inner, items),
+                Rule::prefix | Rule::path_gap => self.pair(inner, items),
                 Rule::field
                 | Rule::star
                 | Rule::globstar
@@ -256,9 +256,9 @@ impl Builder<'_> {
     }
 
     fn postfix(&mut self, pair: Pair<'_, Rule>, items: &mut Vec<Green>) {
-        let trivia = split_trailing(items);
-        let mut children: Vec<Green> = items.pop().into_iter().collect();
-        children.extend(trivia);
+        // The operand itself, and the gap behind it if the path goes on in another line.
+        let operand = items.iter().rposition(|item| !item.is_trivia() && item.kind() != LineGap).unwrap_or(0);
+        let mut children = items.split_off(operand);
         let rule = pair.as_rule();
         let tail = self.children(pair);
         let kind = match rule {

@@ -88,6 +88,16 @@ fn lines_are_right(name: &str, text: &str, found: &[Diagnostic]) {
     assert_eq!(errors, marked, "the lines with errors in {name}:\n{}", rendered(name, text));
 }
 
+/// One error for a path over several lines, whose fix joins them all.
+#[test]
+fn a_path_over_several_lines_is_one_mistake() {
+    let text = "schedule main(m: Module) {\n    m.h[0]\n        .mlp\n        .{a, b}\n        .fuse()\n}\n";
+    let found = parse(FileId(0), text).diagnostics;
+    assert_eq!(codes(&found), ["S0020"]);
+    let repaired = found[0].fixes[0].apply(FileId(0), text);
+    assert_eq!(repaired, "schedule main(m: Module) {\n    m.h[0].mlp.{a, b}.fuse()\n}\n");
+}
+
 /// A fix that is surely right removes its error and brings no other.
 #[test]
 fn safe_fixes_repair() {

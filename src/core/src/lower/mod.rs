@@ -10,6 +10,7 @@ mod reduction;
 
 pub use optimizer::{Kind as OptimizerKind, Settings as OptimizerSettings};
 
+use crate::ir::ops;
 use crate::passes::autodiff::Joint;
 use body::{Body, Frame};
 use reduction::End;
@@ -30,8 +31,8 @@ pub struct Target {
     pub schedule: String,
     /// Per dropout site: how the micro-batch's tensor lies in the global one.
     pub placements: BTreeMap<u32, Placement>,
-    /// Per input that indexes an embedding, by its number: the exclusive bound of legal values ([`limits`]).
-    pub limits: BTreeMap<u32, i64>,
+    /// Legal values of inputs that are ids or classes, by the input's number ([`limits`]).
+    pub limits: BTreeMap<u32, Limit>,
     /// Axes of the mesh and this rank's coordinates; empty for one rank.
     pub mesh: Vec<Axis>,
     pub coordinates: Vec<i64>,
@@ -222,8 +223,9 @@ impl<'a> Lower<'a> {
                 Def::Input(i) => {
                     let name = self.model.inputs[i as usize].name.clone();
                     let global = self.global(&name, ty, Role::Input);
-                    let limit = self.target.limits.get(&i).copied();
-                    self.program.inputs.push(Input { name, global, limit });
+                    let limit = self.target.limits.get(&i);
+                    let ignored = limit.and_then(|limit| limit.ignored);
+                    self.program.inputs.push(Input { name, global, limit: limit.map(|limit| limit.below), ignored });
                     global
                 }
                 Def::Node(..) => continue,
@@ -469,25 +471,42 @@ fn tensor_type(ty: &Type) -> TensorType {
     TensorType::new(ty.dtype, ty.shape.clone())
 }
 
-/// By input: the number of rows of the embedding that it indexes, seen through views. Of a graph over global values: a rank
-/// may have only some of the rows.
-pub fn limits(graph: &Graph) -> BTreeMap<u32, i64> {
+/// Legal values of an input: 0 and above.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    pub below: i64,
+    /// One more legal value.
+    pub ignored: Option<i64>,
+}
+
+/// By input: the number of rows of the embedding that it indexes, or of classes of the loss that takes it, seen through
+/// views. Of a graph over global values: a rank may have only some of the rows, and would ignore the classes of others.
+pub fn limits(graph: &Graph) -> BTreeMap<u32, Limit> {
     let limit = |input: &ValueId| match graph.value(*input).def {
-        Def::Input(i) => Some((i, embedding_limit(graph, *input)?)),
+        Def::Input(i) => Some((i, limit_of(graph, *input)?)),
         _ => None,
     };
     graph.inputs.iter().filter_map(limit).collect()
 }
 
-fn embedding_limit(graph: &Graph, input: ValueId) -> Option<i64> {
+fn limit_of(graph: &Graph, input: ValueId) -> Option<Limit> {
+    if graph.ty(input).dtype.is_float() {
+        return None;
+    }
     let mut same = BTreeSet::from([input]);
     for node in &graph.nodes {
-        let ids = node.tensor("indices").filter(|v| same.contains(v));
-        if let (true, Some(_), Some(table)) = (node.is_aten("embedding"), ids, node.tensor("weight")) {
-            return graph.ty(table).shape.first().copied();
+        let reads = |name: &str| node.tensor(name).is_some_and(|v| same.contains(&v));
+        let size = |name: &str, dim: usize| graph.ty(node.tensor(name)?).shape.get(dim).copied();
+        match node.name() {
+            "embedding" if reads("indices") => return Some(Limit { below: size("weight", 0)?, ignored: None }),
+            "nll_loss_forward" | "cross_entropy_loss" if reads("target") => {
+                let ignored = ops::Call { graph, node }.int("ignore_index").unwrap_or(-100);
+                return Some(Limit { below: size("self", 1).or(size("self", 0))?, ignored: Some(ignored) });
+            }
+            _ => {}
         }
-        let moves = ["clone", "part", "reshape", "slice.Tensor", "unsqueeze", "view"].contains(&node.name());
-        if moves && node.tensor("self").is_some_and(|v| same.contains(&v)) {
+        let moves = ["clone", "pad", "part", "reshape", "slice.Tensor", "unsqueeze", "view"].contains(&node.name());
+        if moves && reads("self") {
             same.extend(node.outs.iter().flatten());
         }
     }

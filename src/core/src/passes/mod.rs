@@ -6,7 +6,7 @@ pub mod canonical;
 pub mod constant;
 pub mod conversions;
 mod derivatives;
-mod describe;
+pub mod describe;
 pub mod gather;
 pub mod merge;
 pub mod mesh;

@@ -78,6 +78,8 @@ pub enum Receiver {
     Any,
     /// A value on the border of a module, or a gradient.
     Point,
+    /// Such a value, or a parameter as it is stored.
+    PointOrParameter,
 }
 
 /// A declared argument.
@@ -120,6 +122,8 @@ pub struct Problem {
     pub earlier: Option<(u32, String)>,
     pub note: Option<String>,
     pub help: Option<String>,
+    /// Where the size of an axis is to blame: the axis as the step names it, and sizes of it that would do.
+    pub sizes: Option<(String, Vec<i64>)>,
 }
 
 /// The model as the steps so far have left it.
@@ -154,16 +158,23 @@ impl Receiver {
         if is_match {
             return matches!(self, Receiver::ModuleOrMatch | Receiver::Match);
         }
-        if is_point || self == Receiver::Point {
-            return is_point && self == Receiver::Point;
+        if is_point {
+            return self.takes_points();
         }
         match place {
-            Place::Module(_) => !matches!(self, Receiver::Parameter | Receiver::Match),
-            Place::Parameter { .. } => {
-                matches!(self, Receiver::Parameter | Receiver::ModuleOrParameter | Receiver::Any)
+            Place::Module(_) => {
+                matches!(self, Receiver::Module | Receiver::ModuleOrMatch | Receiver::ModuleOrParameter | Receiver::Any)
             }
+            Place::Parameter { .. } => matches!(
+                self,
+                Receiver::Parameter | Receiver::ModuleOrParameter | Receiver::PointOrParameter | Receiver::Any
+            ),
             Place::Buffer { .. } => self == Receiver::Any,
         }
+    }
+
+    pub fn takes_points(self) -> bool {
+        matches!(self, Receiver::Point | Receiver::PointOrParameter)
     }
 }
 
@@ -178,6 +189,7 @@ impl fmt::Display for Receiver {
             Receiver::ModuleOrParameter => "a parameter or a module",
             Receiver::Any => "a module, a parameter or a buffer",
             Receiver::Point => "a point",
+            Receiver::PointOrParameter => "a point or a parameter",
         })
     }
 }
@@ -204,6 +216,7 @@ impl Primitive {
             Receiver::ModuleOrParameter => "param|module",
             Receiver::Any => "path",
             Receiver::Point => "point",
+            Receiver::PointOrParameter => "point|param",
         };
         let params = self.params.iter().map(|parameter| match &parameter.default {
             Some(default) => format!("{}: {} = {default}", parameter.name, parameter.want),
@@ -251,7 +264,7 @@ impl From<Problem> for Refusal {
 
 impl Problem {
     pub fn new(code: Code, message: impl Into<String>, here: impl Into<String>) -> Problem {
-        Problem { code, message: message.into(), here: here.into(), earlier: None, note: None, help: None }
+        Problem { code, message: message.into(), here: here.into(), earlier: None, note: None, help: None, sizes: None }
     }
 
     pub fn earlier(self, step: u32, what: impl Into<String>) -> Problem {
@@ -264,6 +277,10 @@ impl Problem {
 
     pub fn help(self, text: impl Into<String>) -> Problem {
         Problem { help: Some(text.into()), ..self }
+    }
+
+    pub fn sizes(self, axis: &str, legal: Vec<i64>) -> Problem {
+        Problem { sizes: Some((axis.to_owned(), legal)), ..self }
     }
 }
 

@@ -72,6 +72,12 @@ fn check(state: &State, step: &Step) -> Result<(), Refusal> {
     if let Some(before) = state.effects.shards.iter().find(before) {
         return Err(sharded_before(state, step, before.step, &state.effects.axes[before.axis].name));
     }
+    if let Some(whole) = state.effects.whole.iter().find(|whole| whole.parameter == id && axes.contains(&whole.axis)) {
+        let axis = &state.effects.axes[whole.axis].name;
+        let message = format!("`{}` is to be whole on every rank of `{axis}`", step.target.path);
+        let problem = Problem::new(Code::Contradiction, message, "splits it").earlier(whole.step, "stated here");
+        return illegal(problem);
+    }
     let size = state.model.parameter(id).shape[dim];
     let other = |shard: &&Shard| shard.parameter == id && shard.dim == dim;
     let other = state.effects.shards.iter().find(other);
@@ -126,11 +132,7 @@ fn fits(state: &State, step: &Step, dim: usize, size: i64, axis: usize) -> Resul
         let lengths = sections.lengths(size).unwrap_or_default();
         let legal: Vec<i64> = divisors(lengths[0]).into_iter().filter(|k| sections.divide(size, *k)).collect();
         let here = format!("sections of {} do not divide by {}", joined(&lengths), over.size);
-        Problem::new(Code::Uneven, message, here).help(format!(
-            "legal sizes of `{}` here: {}",
-            over.name,
-            joined(&legal)
-        ))
+        Problem::new(Code::Uneven, message, here).sizes(&over.name, legal)
     } else {
         Problem::new(Code::Uneven, message, format!("{size} / {sum} is not a whole number"))
             .help("the sum of the sizes must divide the dimension")
@@ -248,14 +250,18 @@ fn uneven(state: &State, step: &Step, dim: usize, size: i64, groups: i64, parts:
         _ => format!("{size} / ({parts} * {}) is not a whole number", over.size),
     };
     let problem = Problem::new(Code::Uneven, message, here);
-    let problem = match is_uneven(step) {
-        true => problem.note("pieces are uneven in one group and over one axis only"),
-        false => problem,
-    };
-    let legal = format!("legal sizes of `{}` here: {}", over.name, joined(&divisors(size / parts)));
+    let legal = divisors(size / parts);
     match size % parts {
-        0 if parts == 1 && may_be_uneven(state, step, size) => problem.help(format!("{legal}; or `uneven: true`")),
-        0 => problem.help(legal),
+        // Not the size is to blame, but what was to make it do.
+        0 if is_uneven(step) => problem.note("pieces are uneven in one group and over one axis only").help(format!(
+            "legal sizes of `{}` here: {}",
+            over.name,
+            joined(&legal)
+        )),
+        0 if parts == 1 && may_be_uneven(state, step, size) => {
+            problem.sizes(&over.name, legal).help("or let the pieces differ by one, with `uneven: true`")
+        }
+        0 => problem.sizes(&over.name, legal),
         _ => problem.help(format!("numbers of parts that divide {size}: {}", joined(&divisors(size)))),
     }
 }

@@ -1,10 +1,11 @@
 //! What later stages and the importer found, as diagnostics with the schedule's lines.
 
-use super::layouts::layout_diagnostic;
+use super::layouts::{in_words, layout_diagnostic, misfit};
+use super::redundant::Redundant;
 use super::report::{Report, located};
 use super::wrong_axis::{WrongAxis, wrong_axis};
-use super::{Checked, Step};
-use crate::compile::{Denial, Fault};
+use super::{Checked, Step, mend, misfits};
+use crate::compile::{Denial, Fault, Total};
 use crate::layout::{Layout, Refusal};
 use crate::passes::conversions::Conversion;
 use crate::primitives::{Problem, indivisible as indivisible_batch};
@@ -15,15 +16,25 @@ use slapo_syntax::{Code, Diagnostic, FileId, Label};
 pub fn fault_diagnostics(faults: &[Fault], model: &Model, checked: &Checked) -> Vec<Diagnostic> {
     let mut report = Report::default();
     let wrong = wrong_axis(faults, model, checked);
+    let mut misfits = Vec::new();
+    let mut redundant = Redundant::new(faults.len(), model, checked);
     for fault in faults {
-        let diagnostic = fault_diagnostic(fault, model, checked);
+        let diagnostic = || fault_diagnostic(fault, model, checked);
         match (&wrong, fault) {
             // The other axis only lacks what is asked of this one.
             (Some(wrong), Fault::Layout(fault)) if fault.axis == wrong.right => {}
-            (Some(wrong), _) => report.push(over_another(diagnostic, wrong, checked)),
-            (None, _) => report.push(diagnostic),
+            (Some(wrong), _) => report.push(over_another(diagnostic(), wrong, checked)),
+            (None, Fault::Layout(fault)) => match misfit(fault, model, checked) {
+                Some(misfit) => misfits.push(misfit),
+                None => {
+                    let fix = redundant.fix(fault);
+                    report.push(fix.into_iter().fold(diagnostic(), Diagnostic::fix));
+                }
+            },
+            (None, _) => report.push(diagnostic()),
         }
     }
+    misfits::told(misfits, &checked.mesh).into_iter().for_each(|diagnostic| report.push(diagnostic));
     report.finish(checked.entry.map_or(FileId(0), |span| span.file), &[])
 }
 
@@ -41,6 +52,7 @@ fn over_another(mut diagnostic: Diagnostic, wrong: &WrongAxis, checked: &Checked
     }
     diagnostic.helps = vec![format!("everything fits with `over: {}` here", name(wrong.right))];
     diagnostic.fixes.clear();
+    diagnostic.fixes.extend(mend::over(wrong.statement, name(wrong.axis), name(wrong.right), checked));
     diagnostic
 }
 
@@ -55,7 +67,7 @@ pub fn fault_diagnostic(fault: &Fault, model: &Model, checked: &Checked) -> Diag
         Fault::NotSeparable { refusal, node } => {
             at_step(not_separable(refusal, node, model), asked, "asks for micro-batches")
         }
-        Fault::NotASum { what, layout } => at_step(not_a_sum(what, *layout, model), asked, "asks for micro-batches"),
+        Fault::NotASum { what, layout } => at_step(not_a_sum(*what, *layout, model), asked, "asks for micro-batches"),
         Fault::Derivative(error) => {
             let message = format!(
                 "operator `{}`{} has no derivative: {}",
@@ -64,7 +76,12 @@ pub fn fault_diagnostic(fault: &Fault, model: &Model, checked: &Checked) -> Diag
                 error.reason
             );
             let help = "freeze the parameters before it, or write the model without this operator";
-            with_source(Diagnostic::error(Code::NoDerivative, message).help(help), &error.node, model, "computed here")
+            let diagnostic = Diagnostic::error(Code::NoDerivative, message).help(help);
+            let diagnostic = match checked.entry {
+                Some(entry) => diagnostic.primary(entry, "trains parameters before it"),
+                None => diagnostic,
+            };
+            with_source(diagnostic, &error.node, model, "computed here")
         }
         Fault::Layout(fault) => layout_diagnostic(fault, model, checked),
         Fault::Denied { denial, conversion, step } => denied(denial, conversion, *step, checked),
@@ -139,12 +156,10 @@ fn at_step(diagnostic: Diagnostic, step: Option<&Step>, here: &str) -> Diagnosti
 
 fn not_separable(refusal: &Refusal, node: &Node, model: &Model) -> Diagnostic {
     let message = format!("operator `{}`{} cannot be computed by micro-batches", node.name(), inside(node, model));
-    let mut diagnostic = Diagnostic::error(Code::NotSeparable, message).note(refusal.reason.clone());
-    let split: Vec<String> = refusal
-        .operands
-        .iter()
-        .filter_map(|(name, layout)| held(*layout).map(|how| format!("`{name}` is {how}")))
-        .collect();
+    let (reason, operands) = in_words(&refusal.reason, &refusal.operands);
+    let mut diagnostic = Diagnostic::error(Code::NotSeparable, message).note(reason);
+    let split: Vec<String> =
+        operands.iter().filter_map(|(name, layout)| held(*layout).map(|how| format!("{name} is {how}"))).collect();
     if !split.is_empty() {
         diagnostic = diagnostic.note(split.join(", "));
     }
@@ -155,15 +170,23 @@ fn not_separable(refusal: &Refusal, node: &Node, model: &Model) -> Diagnostic {
     with_source(diagnostic, node, model, "it mixes the samples of a batch")
 }
 
-fn not_a_sum(what: &str, layout: Layout, model: &Model) -> Diagnostic {
-    let named = model.parameters.iter().find(|parameter| parameter.names.iter().any(|name| name == what));
-    let subject = match named {
-        Some(_) => format!("the gradient of `{what}`"),
-        None => format!("`{what}`"),
-    };
+fn not_a_sum(what: Total, layout: Layout, model: &Model) -> Diagnostic {
     let how = held(layout).unwrap_or("the same in each");
-    Diagnostic::error(Code::NotASum, format!("{subject} is not a sum over micro-batches: it is {how}"))
-        .help("a loss that is summed or averaged over samples can be accumulated; others only with one micro-batch")
+    let summed = |what: &str| {
+        Diagnostic::error(Code::NotASum, format!("{what} is not a sum over micro-batches: it is {how}"))
+            .help("a loss that is summed or averaged over samples can be accumulated; others only with one micro-batch")
+    };
+    match what {
+        Total::Loss => summed("the loss"),
+        Total::Gradient(id) => summed(&format!("the gradient of `{}`", model.parameter(id).names[0])),
+        Total::Buffer(id) => {
+            let name = &model.buffers[id.0 as usize].name;
+            let message =
+                format!("what a step writes into the buffer `{name}` is not known by micro-batches: it is {how}");
+            Diagnostic::error(Code::NotASum, message)
+                .help("train with one micro-batch, or write into the buffer what does not depend on the batch")
+        }
+    }
 }
 
 /// At the statement that asks for the conversion, with the one that limits it.

@@ -4,6 +4,7 @@
 //! [`layout_diagnostic`].
 
 use super::mend;
+use super::misfits::Misfit;
 use super::report::{located, written};
 use super::select::selector;
 use super::{Checked, Step};
@@ -17,12 +18,19 @@ use slapo_syntax::{Code, Diagnostic, FileId};
 /// A fault of the layout check.
 pub fn layout_diagnostic(fault: &LayoutFault, model: &Model, checked: &Checked) -> Diagnostic {
     let told = Teller::new(fault, model, checked);
-    let axis = told.axis;
     let diagnostic = told.placed(told.problem());
     match fault.legal.is_empty() {
         true => diagnostic,
-        false => diagnostic.help(format!("legal sizes of `{axis}` here: {}", joined(&fault.legal))),
+        false => diagnostic.help(format!("legal sizes of `{}` here: {}", told.axis, joined(&fault.legal))),
     }
+}
+
+/// The fault as a dimension that its axis does not divide, if it is one and another size would do.
+pub fn misfit(fault: &LayoutFault, model: &Model, checked: &Checked) -> Option<Misfit> {
+    let told = Teller::new(fault, model, checked);
+    let diagnostic = told.placed(told.problem());
+    let is_misfit = diagnostic.code == Code::Uneven && !fault.legal.is_empty();
+    is_misfit.then(|| Misfit { axis: told.axis.to_owned(), legal: fault.legal.clone(), diagnostic })
 }
 
 struct Teller<'a> {
@@ -201,7 +209,12 @@ impl<'a> Teller<'a> {
             Some(origin) if !origin.module.is_empty() => {
                 self.excerpt(self.reduced(diagnostic, origin), origin, "the partial sum arises here")
             }
-            _ => diagnostic.help(format!("where the batch is split: `m.data_parallel(over: {})`", self.axis)),
+            _ => {
+                let loss = &self.model.graph.value(self.model.graph.loss).name;
+                let tail = format!(".output({loss:?}).sync(all_reduce, over: {})", self.axis);
+                let batch = format!("where the batch is split, `m.data_parallel(over: {})` does so", self.axis);
+                self.mended(diagnostic, "reduce it", "", &tail).help(batch)
+            }
         }
     }
 
@@ -405,7 +418,7 @@ fn arising(origin: &Place) -> String {
 
 /// A reason and its operands by what they are in the model, where that tells them apart: the value from `transformer.wte`
 /// instead of `` `self` (from `transformer.wte`) ``.
-fn in_words(reason: &str, operands: &[(String, Layout)]) -> (String, Vec<(String, Layout)>) {
+pub fn in_words(reason: &str, operands: &[(String, Layout)]) -> (String, Vec<(String, Layout)>) {
     let words = |operand: &str| {
         let (_, source) = operand.strip_suffix(')')?.split_once(" (")?;
         Some(match source.strip_prefix("from ") {

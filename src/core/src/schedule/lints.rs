@@ -10,6 +10,7 @@ use crate::layout::Sync;
 use crate::primitives::{divisors, joined};
 use slapo_model::{Def, Model, ModuleId};
 use slapo_syntax::{Code, Diagnostic, FileId};
+use std::collections::BTreeSet;
 
 /// All lints of a schedule without errors, in the order of its lines. `unused` are those of its names.
 pub fn lints(unused: Vec<Diagnostic>, checked: &Checked, model: Option<&Model>, file: FileId) -> Vec<Diagnostic> {
@@ -119,15 +120,16 @@ impl<'a> Linter<'a> {
         })
     }
 
-    /// Parameters that every rank of an axis holds whole, where others are split over it.
+    /// Parameters that every rank of an axis holds whole, where others are split over it and nothing says that they are not.
     fn whole(&self) -> impl Iterator<Item = Diagnostic> {
         let effects = &self.checked.effects;
         let splits = |at: usize| effects.shards.iter().any(|shard| shard.axis == at);
         let axes = effects.axes.iter().enumerate().filter(move |(at, axis)| axis.size > 1 && splits(*at));
         axes.filter_map(move |(at, axis)| {
-            let split =
-                |id: usize| effects.shards.iter().any(|shard| shard.axis == at && shard.parameter.0 as usize == id);
-            let whole = self.model.parameters.iter().enumerate().filter(|(id, _)| !split(*id));
+            let split = effects.shards.iter().filter(|shard| shard.axis == at).map(|shard| shard.parameter);
+            let stated = effects.whole.iter().filter(|whole| whole.axis == at).map(|whole| whole.parameter);
+            let settled: BTreeSet<usize> = split.chain(stated).map(|id| id.0 as usize).collect();
+            let whole = self.model.parameters.iter().enumerate().filter(|(id, _)| !settled.contains(id));
             let names: Vec<&str> = whole.map(|(_, parameter)| parameter.names[0].as_str()).collect();
             let declared = self.checked.mesh.axis(&axis.name)?;
             let message = format!(
@@ -138,6 +140,7 @@ impl<'a> Linter<'a> {
             );
             let diagnostic = Diagnostic::warning(Code::WholeParameters, message)
                 .primary(declared.span, "not split over it")
+                .help(format!("where that is meant, say so: `path.layout(replicate, over: {})`", axis.name))
                 .note(some_of(&names));
             (!names.is_empty()).then_some(diagnostic)
         })

@@ -15,11 +15,13 @@ mod layouts;
 mod lints;
 mod mend;
 mod mesh;
+mod misfits;
 mod modules;
 mod nearest;
 mod number;
 mod points;
 mod recorded;
+mod redundant;
 mod replay;
 mod report;
 mod resolve;
@@ -52,7 +54,7 @@ use expand::Expander;
 use slapo_model::{InputSizes, Model, ParameterId};
 use slapo_syntax::ast::Item;
 use slapo_syntax::{Diagnostic, FileId, Parse, SourceMap, Span};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 /// What must be known of a schedule before its model can be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -115,6 +117,8 @@ pub struct Checked {
     pub root: Option<String>,
     /// The `input` item.
     pub input: Option<Span>,
+    /// The schedule itself: fixes take whole lines of it.
+    pub text: Arc<str>,
 }
 
 /// A knob as it was used.
@@ -191,7 +195,8 @@ fn checked(
     input::ignored(&mut expander, head(parse).model);
     expander.entry(sizes);
     expander.micro_batches();
-    let Expander { report, mesh, state, skipped, .. } = expander;
+    let Expander { mut report, mesh, state, skipped, misfits, .. } = expander;
+    misfits::told(misfits, &mesh).into_iter().for_each(|diagnostic| report.push(diagnostic));
     let mut checked = Checked {
         diagnostics: report.finish(file, &parse.diagnostics),
         skipped,
@@ -201,6 +206,7 @@ fn checked(
         entry: hir.entry.map(|id| hir.schedule(id).name_span),
         root: hir.entry.and_then(|id| hir.schedule(id).params.first()).map(|model| model.name.clone()),
         input: hir.input,
+        text: files.shared_text(file),
         ..Checked::default()
     };
     if let Some(state) = state {

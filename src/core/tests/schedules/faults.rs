@@ -1,11 +1,11 @@
 //! What later stages find, said at the schedule's lines: faults of the compiler, of binding and of importing.
 
 use crate::support::{gpt2, run};
-use slapo_core::compile::Fault;
+use slapo_core::compile::{Fault, Total};
 use slapo_core::layout::Layout;
 use slapo_core::passes::autodiff::NoDerivative;
 use slapo_core::schedule::{bind_diagnostic, fault_diagnostic, import_diagnostic};
-use slapo_model::{BindError, ImportError, Site, SourceLine, sym};
+use slapo_model::{BindError, ImportError, ParameterId, Site, SourceLine, sym};
 use slapo_syntax::Code;
 
 const SCHEDULE: &str = "model \"gpt2-tiny.pt2\"\ninput { batch = 8, seq = 64 }\n\nschedule main(m: Module) {\n    \
@@ -29,8 +29,8 @@ fn faults_made_by_hand() {
     let range = sym::Range { min: Some(1), max: Some(128) };
     let faults = [
         Fault::Batch { batch: 8, micro_batches: 3 },
-        Fault::NotASum { what: "loss".into(), layout: Layout::Replicated },
-        Fault::NotASum { what: "lm_head.weight".into(), layout: Layout::Split { dim: 0, groups: 1 } },
+        Fault::NotASum { what: Total::Loss, layout: Layout::Replicated },
+        Fault::NotASum { what: Total::Gradient(ParameterId(0)), layout: Layout::Split { dim: 0, groups: 1 } },
         Fault::Derivative(NoDerivative { node, reason: "it gives whole numbers" }),
         Fault::NothingToTrain,
         Fault::Bind(BindError::OutOfRange { input: "input_ids".into(), dim: 1, asked: 200, legal: range }),

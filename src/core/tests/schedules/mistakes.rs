@@ -151,3 +151,48 @@ fn f16_a_gather_along_the_wrong_dimension() {
         assert_eq!(gather(kind).rendered(), "", "{kind}");
     }
 }
+
+/// A dash in a name reads as a subtraction, of a number where one follows.
+#[test]
+fn a_dashed_name_is_quoted() {
+    let quoted = |line: &str| {
+        let run = check(&[line]);
+        assert_eq!(run.codes(), ["S0301"], "{}", run.rendered());
+        let fix = run.diagnostics[0].fixes.first().map(|fix| fix.edits[0].replacement.clone());
+        (run.diagnostics[0].helps[0].clone(), fix)
+    };
+    for (written, meant) in [
+        ("m.transformer.zh-cn", "m.transformer[\"zh-cn\"]"),
+        ("m.transformer.zh-hans-cn.weight", "m.transformer[\"zh-hans-cn\"].weight"),
+        ("m.layer-1.x", "m[\"layer-1\"].x"),
+    ] {
+        let (help, fix) = quoted(&format!("m.annotate(\"a\", {written})"));
+        assert_eq!((help, fix), (format!("a name with a dash is quoted: `{meant}`"), Some(meant.to_string())));
+    }
+    assert_eq!(quoted("m.annotate(\"a\", m.transformer - 1)").1, None);
+}
+
+/// A parameter that is whole on purpose is one that a step touched, and is not split behind that.
+#[test]
+fn a_parameter_is_whole_on_purpose() {
+    let stated = "m.transformer.h[0].mlp.c_proj.bias.layout(replicate, over: tp)";
+    let whole = check(&[PAIR[0], PAIR[1], PAIR[2], PAIR[3], PAIR[4], PAIR[5], stated]);
+    assert_eq!(whole.rendered(), "");
+    let plain = check(&PAIR);
+    let untouched = |run: &Run| run.checked.untouched.len();
+    assert_eq!(untouched(&whole) + 1, untouched(&plain));
+    let label = |line: u32, text: &str| (line, text.to_string());
+    let split = "m.transformer.h[0].mlp.c_proj.bias.shard(0, over: tp)";
+    let later = check(&[stated, split]);
+    assert_eq!(later.codes(), ["S0502"]);
+    assert_eq!(labels(&later), [label(7, "splits it"), label(6, "stated here")]);
+    let earlier = check(&[split, stated]);
+    assert_eq!(earlier.codes(), ["S0502"]);
+    assert_eq!(labels(&earlier), [label(7, "is to be whole"), label(6, "split here")]);
+    assert_eq!(check(&[stated, stated]).codes(), ["S0501"]);
+    let over_both = stated.replace("over: tp", "over: [dp, tp]");
+    assert_eq!(check(&[&over_both]).rendered(), "");
+    assert_eq!(labels(&check(&[&over_both, split])), [label(7, "splits it"), label(6, "stated here")]);
+    let shard = check(&["m.transformer.wpe.weight.layout(shard(0), over: tp)"]);
+    assert_eq!(shard.codes(), ["S0307"]);
+}

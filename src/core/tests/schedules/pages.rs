@@ -16,8 +16,7 @@ fn is_of_commands(code: Code) -> bool {
 }
 
 /// Codes whose cause is in a model of which no small archive is at hand; their messages are tested in `faults`.
-const WITHOUT_EXAMPLE: [Code; 6] =
-    [Code::NotASum, Code::NoDerivative, Code::PartialLoss, Code::UnsupportedModel, Code::ElementType, Code::NoLoss];
+const WITHOUT_EXAMPLE: [Code; 3] = [Code::UnsupportedModel, Code::ElementType, Code::NoLoss];
 
 /// The text of the fenced block with this info string.
 fn block<'p>(page: &'p str, info: &str) -> Option<&'p str> {

@@ -70,9 +70,6 @@ fn messages_have_the_house_style() {
     }
 }
 
-/// Codes whose cause is in a model of which no small archive is at hand; their messages are tested in `faults`.
-const OF_OTHER_MODELS: [Code; 3] = [Code::NotASum, Code::NoDerivative, Code::PartialLoss];
-
 /// Every code of the checker is given for at least two causes: what is said differs in more than names and numbers, or a
 /// file is named after the cause.
 #[test]
@@ -94,13 +91,12 @@ fn every_code_has_two_causes() {
         let said = causes.get(code).map_or(0, BTreeSet::len);
         let count = said.max(files.get(code).copied().unwrap_or(0));
         table += &format!("{code}  {count:>2}  {}\n", code.title());
-        let is_excused = OF_OTHER_MODELS.contains(code);
-        if (count < 2) != is_excused {
+        if count < 2 {
             few.push(code.id());
         }
     }
     println!("{table}");
-    assert!(few.is_empty(), "with fewer than two causes, or wrongly excused: {few:?}\n{table}");
+    assert!(few.is_empty(), "with fewer than two causes: {few:?}\n{table}");
     assert!(all.len() >= 120, "{} files", all.len());
 }
 

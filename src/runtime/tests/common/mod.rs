@@ -97,7 +97,7 @@ impl Build {
     pub fn input(&mut self, name: &str, dtype: DType, shape: &[i64]) -> Value {
         let value = self.global(name, Role::Input, dtype, shape);
         let Value::Global(global) = value else { unreachable!("just made") };
-        self.program.inputs.push(Input { name: name.to_owned(), global, limit: None });
+        self.program.inputs.push(Input { name: name.to_owned(), global, limit: None, ignored: None });
         value
     }
 

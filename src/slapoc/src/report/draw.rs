@@ -90,8 +90,13 @@ fn summary(text: &mut String, report: &Report) -> Result {
         all if all == parameters_in_all(parameters) => writeln!(text, "              no step names any")?,
         _ => writeln!(text, "              no step names {}:{}", counted(untouched.count), names(untouched))?,
     }
-    for Replicated { axis, parameters: whole } in &parameters.replicated {
+    for Replicated { axis, parameters: whole, stated } in &parameters.replicated {
+        if stated.count.tensors > 0 {
+            let count = counted(stated.count);
+            writeln!(text, "              whole on purpose on every rank of `{axis}` {count}:{}", names(stated))?;
+        }
         match whole.count.tensors {
+            0 if stated.count.tensors > 0 => writeln!(text, "              every other one is split over `{axis}`")?,
             all if all == parameters_in_all(parameters) => {
                 writeln!(text, "              nothing is split over `{axis}`: every rank holds all")?;
             }

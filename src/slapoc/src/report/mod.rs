@@ -115,15 +115,18 @@ pub struct Parameters {
     pub frozen: Listed,
     /// What no step named.
     pub untouched: Listed,
-    /// What every rank of an axis holds whole; axes that split the batch only are left out.
+    /// What every rank of an axis holds whole, on purpose or not; axes that split the batch only are left out.
     pub replicated: Vec<Replicated>,
 }
 
 #[derive(Debug, Serialize)]
 pub struct Replicated {
     pub axis: String,
+    /// What no step speaks of.
     #[serde(flatten)]
     pub parameters: Listed,
+    /// What is to be whole as a step says.
+    pub stated: Listed,
 }
 
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -345,7 +348,10 @@ fn change(
         "layout" => {
             let ways: BTreeSet<&String> = steps.iter().filter_map(|id| layouts.get(id)).flatten().collect();
             let ways: Vec<&str> = ways.into_iter().map(String::as_str).collect();
-            format!("{}: {}", key.args, ways.join("; "))
+            match ways.is_empty() {
+                true => format!("{}: stored so", key.args),
+                false => format!("{}: {}", key.args, ways.join("; ")),
+            }
         }
         _ => key.args.clone(),
     };
@@ -374,8 +380,14 @@ fn replicated(model: &Model, effects: &Effects) -> Vec<Replicated> {
         let all = (0..model.parameters.len()).map(|id| ParameterId(id as u32));
         let whole: Vec<ParameterId> = all.filter(|id| !is_split(id, i)).collect();
         let is_unused = whole.len() == model.parameters.len();
-        let counts = axis.size > 1 && !(is_unused && splits_batch(i));
-        counts.then(|| Replicated { axis: axis.name.clone(), parameters: listed(model, &whole) })
+        let is_stated = |id: &ParameterId| effects.whole.iter().any(|w| w.parameter == *id && w.axis == i);
+        let (stated, unstated): (Vec<ParameterId>, Vec<ParameterId>) = whole.into_iter().partition(is_stated);
+        let counts = axis.size > 1 && !(is_unused && stated.is_empty() && splits_batch(i));
+        counts.then(|| Replicated {
+            axis: axis.name.clone(),
+            parameters: listed(model, &unstated),
+            stated: listed(model, &stated),
+        })
     });
     replicated.collect()
 }

@@ -6,12 +6,14 @@ use crate::kind::SyntaxKind as K;
 use crate::span::Span;
 use crate::tree::{SyntaxNode, SyntaxToken, Tree};
 
+use super::names::Names;
 use super::words::between;
 use super::{first_span, forms, indentation, quoted, token_before, token_behind};
 
 /// The error a node stands for, if any.
 pub(super) fn explain(node: SyntaxNode<'_>) -> Option<Diagnostic> {
     match node.kind() {
+        K::LineGap if node.parent().is_some_and(|parent| parent.kind().is_expr()) => broken_path(node),
         K::LineGap => broken_line(node),
         K::BadBranch => Some(bad_branch(node)),
         K::NestedItem => Some(nested_item(node)),
@@ -37,6 +39,28 @@ fn broken_line(gap: SyntaxNode<'_>) -> Option<Diagnostic> {
     let gap = between(before.span(), behind.span());
     let only_blank = behind.tree().text()[gap.range()].trim().is_empty();
     Some(if only_blank { error.fix(Fix::safe("join the lines").replace(gap, " ")) } else { error })
+}
+
+/// A path that goes on in the next line, once for all lines that it takes.
+fn broken_path(gap: SyntaxNode<'_>) -> Option<Diagnostic> {
+    let step = gap.parent()?;
+    let receivers = std::iter::successors(step.children().next(), |inner| inner.children().next());
+    if receivers.take_while(|inner| inner.kind().is_expr()).any(|inner| inner.child(K::LineGap).is_some()) {
+        return None;
+    }
+    let around = step.ancestors().take_while(|outer| outer.kind().is_expr() && outer.start() == step.start());
+    let mut joined = Fix::safe("write it on one line");
+    let mut is_bare = true;
+    for gap in around.filter_map(|step| step.child(K::LineGap)) {
+        let line = between(token_before(gap.tree(), gap.start())?.span(), token_behind(gap.tree(), gap.end())?.span());
+        is_bare &= gap.tree().text()[line.range()].trim().is_empty();
+        joined = joined.delete(line);
+    }
+    let dot = token_behind(gap.tree(), gap.end())?;
+    let error = Diagnostic::error(Code::BrokenLine, "a path goes on in a line of its own")
+        .primary(dot.span(), "belongs on the line before")
+        .help("a path stands on one line; its calls may be broken inside their parentheses");
+    Some(if is_bare { error.fix(joined) } else { error })
 }
 
 fn bad_branch(node: SyntaxNode<'_>) -> Diagnostic {
@@ -87,14 +111,14 @@ pub(super) fn junk(node: SyntaxNode<'_>) -> Diagnostic {
 }
 
 /// Statements outside of every schedule, most often because an earlier `}` closed it too soon.
-pub(super) fn misplaced(node: SyntaxNode<'_>) -> Option<Diagnostic> {
+pub(super) fn misplaced(node: SyntaxNode<'_>, names: &Names<'_>) -> Option<Diagnostic> {
     if continues_earlier(node) {
         return None;
     }
     let first = node.children().next()?;
     let closes = node.children().filter(|child| child.kind() == K::StrayClose).collect::<Vec<_>>();
     if first.kind() == K::AssignStmt && node.children().count() == 1 {
-        return forms::explain(first);
+        return forms::explain(first, names);
     }
     if first.kind() == K::StrayClose {
         let fix = Fix::maybe("remove it").delete(first.span());

@@ -7,18 +7,19 @@ use crate::kind::SyntaxKind as K;
 use crate::span::Span;
 use crate::tree::{SyntaxElement, SyntaxNode, SyntaxToken};
 
+use super::names::Names;
 use super::words::between;
 use super::{quoted, token_before, token_behind, words};
 
 /// The error a node stands for, if any.
-pub(super) fn explain(node: SyntaxNode<'_>) -> Option<Diagnostic> {
+pub(super) fn explain(node: SyntaxNode<'_>, names: &Names<'_>) -> Option<Diagnostic> {
     match node.kind() {
         K::Arg => equals_in_argument(node),
         K::Entry => colon_in_entry(node),
         K::MissingComma => missing_comma(node),
         K::FilterExpr => type_filter(node),
         K::WhereClause => Some(where_clause(node)),
-        K::AssignStmt => Some(assignment(node)),
+        K::AssignStmt => Some(assignment(node, names)),
         K::BinaryExpr => equals_in_condition(node).or_else(|| comparison_chain(node)),
         K::RangeExpr => misplaced_range(node),
         K::SliceExpr => inclusive_slice(node),
@@ -58,6 +59,12 @@ fn missing_comma(node: SyntaxNode<'_>) -> Option<Diagnostic> {
     let before = token_before(node.tree(), node.start())?;
     let behind = token_behind(node.tree(), node.end())?;
     let gap = between(before.span(), behind.span());
+    let starred = before.parent();
+    if let (K::StarExpr, Some(dot)) = (starred.kind(), starred.token(K::Dot))
+        && token_before(node.tree(), dot.start()).is_some_and(|number| number.kind() == K::Number)
+    {
+        return Some(dotted_product(dot, before, behind));
+    }
     if before.kind() == K::Number && Unit::parse(behind.text()).is_some() {
         return Some(
             Diagnostic::error(Code::BadNumber, "there is white space between a number and its unit")
@@ -82,6 +89,15 @@ fn missing_comma(node: SyntaxNode<'_>) -> Option<Diagnostic> {
     Some(error("`,`").primary(before.span(), format!("a comma {missing}")).fix(comma(Fix::safe("add the comma"))))
 }
 
+/// `2.*x`: a dot, a star and the factor behind them.
+pub(super) fn dotted_product(dot: SyntaxToken<'_>, star: SyntaxToken<'_>, factor: SyntaxToken<'_>) -> Diagnostic {
+    let product = dot.span().to(between(star.span(), factor.span()));
+    Diagnostic::error(Code::Unexpected, "a dot stands between a number and `*`")
+        .primary(dot.span(), "a number has no children to select")
+        .help("a product is written `2 * x`")
+        .fix(Fix::safe("write a product").replace(product, " * "))
+}
+
 /// Whether a colon may be meant: `over axis` among parameters, `over tp` among arguments.
 fn could_be_named(node: SyntaxNode<'_>, before: SyntaxToken<'_>) -> bool {
     let siblings = std::iter::successors(node.previous(), |element| element.previous());
@@ -104,7 +120,7 @@ fn type_filter(node: SyntaxNode<'_>) -> Option<Diagnostic> {
         Diagnostic::error(Code::TypeFilter, "a path takes no type behind a colon")
             .primary(Span::new(colon.span().file, colon.start(), node.end()), "a filter is a method")
             .help(format!("select by class with `.only({quoted})`"))
-            .fix(Fix::maybe("use `.only`").replace(from, format!(".only({quoted})"))),
+            .fix(Fix::safe("use `.only`").replace(from, format!(".only({quoted})"))),
     )
 }
 
@@ -114,7 +130,7 @@ fn where_clause(node: SyntaxNode<'_>) -> Diagnostic {
         .help("filter by class with `.only(Class)` or `.except(...)`, by anything else with `if` inside a `for`")
 }
 
-fn assignment(node: SyntaxNode<'_>) -> Diagnostic {
+fn assignment(node: SyntaxNode<'_>, names: &Names<'_>) -> Diagnostic {
     let op = node.tokens().next();
     let target = node.children().next();
     let name = target.map_or("", SyntaxNode::text);
@@ -123,9 +139,10 @@ fn assignment(node: SyntaxNode<'_>) -> Diagnostic {
         .primary(span, format!("would change {}", quoted(name)));
     let is_new_name = op.is_some_and(|op| op.kind() == K::Eq) && target.is_some_and(|at| at.kind() == K::NameExpr);
     if is_new_name {
+        let fix = if names.is_new(name) { Fix::safe("bind a new name") } else { Fix::maybe("bind a new name") };
         return error
             .help(format!("bind a new name with `let {name} = ...`; `choose(cond, a, b)` gives one of two values"))
-            .fix(Fix::maybe("bind a new name").insert(node.span(), "let "));
+            .fix(fix.insert(node.span(), "let "));
     }
     error.help("bind a new name with `let`; `choose(cond, a, b)` gives one of two values")
 }
@@ -151,18 +168,35 @@ fn comparison_chain(node: SyntaxNode<'_>) -> Option<Diagnostic> {
     }
     let outer = Binary::cast(node)?;
     let inner = Binary::cast(node.children().next()?)?;
-    let error = Diagnostic::error(Code::ComparisonChain, "comparisons do not chain")
-        .primary(outer.op_token()?.span(), "a second comparison")
-        .secondary(inner.op_token()?.span(), "the first one");
-    let middle = inner.right()?.syntax().text();
-    let operator = outer.op().map_or("", BinaryOp::symbol);
-    let apart = format!("{} and {middle} {operator} {}", inner.syntax().text(), outer.right()?.syntax().text());
-    let is_longer = chains(inner.syntax());
-    Some(if is_longer {
-        error.help("compare in pairs, joined with `and`")
-    } else {
-        error.help(format!("write {}", quoted(&apart))).fix(Fix::maybe("compare in pairs").replace(node.span(), apart))
-    })
+    let apart = pairs(outer)?;
+    // Whatever binds tighter than `and` around the chain would take its last pair only.
+    let is_loose = node.parent().is_none_or(|around| match around.kind() {
+        K::BinaryExpr => {
+            Binary::cast(around).and_then(Binary::op).is_some_and(|op| matches!(op, BinaryOp::And | BinaryOp::Or))
+        }
+        kind => kind != K::PrefixExpr,
+    });
+    let written = if is_loose { apart.clone() } else { format!("({apart})") };
+    Some(
+        Diagnostic::error(Code::ComparisonChain, "comparisons do not chain")
+            .primary(outer.op_token()?.span(), "a second comparison")
+            .secondary(inner.op_token()?.span(), "the first one")
+            .help(format!("write {}", quoted(&apart)))
+            .fix(Fix::safe("compare in pairs").replace(node.span(), written)),
+    )
+}
+
+/// `a < b < c` as `a < b and b < c`.
+fn pairs(chain: Binary<'_>) -> Option<String> {
+    let mut pairs = Vec::new();
+    let mut rest = Some(chain);
+    while let Some(last) = rest.filter(|last| last.op().is_some_and(BinaryOp::is_comparison)) {
+        let inner = Binary::cast(last.left()?.syntax()).filter(|inner| inner.op().is_some_and(BinaryOp::is_comparison));
+        let left = inner.map_or(last.left(), Binary::right)?.syntax().text();
+        pairs.insert(0, format!("{left} {} {}", last.op()?.symbol(), last.right()?.syntax().text()));
+        rest = inner;
+    }
+    Some(pairs.join(" and "))
 }
 
 fn is_left_operand(node: SyntaxNode<'_>) -> bool {

@@ -6,7 +6,7 @@ use crate::kind::{ITEM_WORDS, SyntaxKind as K};
 use crate::pest_tree::{Expected, Failure, probe};
 use crate::tree::{SyntaxNode, SyntaxToken};
 
-use super::{quoted, token_behind, tokens, words};
+use super::{forms, quoted, token_behind, tokens, words};
 
 /// Stands for an expectation that has no name.
 const UNKNOWN: &str = "something else";
@@ -231,13 +231,7 @@ impl<'t> Line<'t> {
         let is_keyword = found.kind().is_keyword();
         match found.kind() {
             _ if before(1) == Some(K::Star) && before(2) == Some(K::Dot) && before(3) == Some(K::Number) => {
-                let dot = self.tokens[index - 2].span();
-                Some(
-                    Diagnostic::error(Code::Unexpected, "a dot stands between a number and `*`")
-                        .primary(dot, "a number has no children to select")
-                        .help("a product is written `2 * x`")
-                        .fix(Fix::maybe("write a product").replace(dot.to(self.tokens[index - 1].span()), " * ")),
-                )
+                Some(forms::dotted_product(self.tokens[index - 2], self.tokens[index - 1], found))
             }
             K::InKw if failure.expected.contains(&Expected::Continuation) => Some(
                 Diagnostic::error(Code::Unexpected, "there is no test for membership")

@@ -8,6 +8,7 @@
 mod blocks;
 mod forms;
 mod lines;
+mod names;
 mod tokens;
 mod words;
 
@@ -16,10 +17,11 @@ use crate::diagnostic::Diagnostic;
 use crate::kind::SyntaxKind as K;
 use crate::span::Span;
 use crate::tree::{SyntaxNode, SyntaxToken, Tree};
+use names::Names;
 
 /// All diagnostics of a tree, in source order.
 pub(crate) fn collect(tree: &Tree) -> Vec<Diagnostic> {
-    let mut errors = Errors { out: Vec::new(), broken: None };
+    let mut errors = Errors { out: Vec::new(), broken: None, names: Names::new(tree) };
     errors.walk(tree.root());
     blocks::unclosed(tree, &mut errors.out);
     drop_commas_beside_strings(tree.text(), &mut errors.out);
@@ -28,13 +30,14 @@ pub(crate) fn collect(tree: &Tree) -> Vec<Diagnostic> {
     errors.out
 }
 
-struct Errors {
+struct Errors<'t> {
     out: Vec<Diagnostic>,
+    names: Names<'t>,
     /// The last broken line with the lines that continue it.
     broken: Option<Broken>,
 }
 
-impl Errors {
+impl Errors<'_> {
     fn walk(&mut self, node: SyntaxNode<'_>) {
         let mut stack = vec![node];
         while let Some(node) = stack.pop() {
@@ -55,7 +58,7 @@ impl Errors {
                 self.broken = Some(Broken::new(node));
             }
             K::BadHead => self.add(lines::broken_head(node)),
-            K::Misplaced => self.add(blocks::misplaced(node)),
+            K::Misplaced => self.add(blocks::misplaced(node, &self.names)),
             K::Junk => self.add(Some(blocks::junk(node))),
             K::TooDeep => self.add_once(crate::parse::depth_error(first_span(node))),
             K::BadFile => {}
@@ -63,9 +66,9 @@ impl Errors {
                 self.add(node.child(K::BadHead).and_then(lines::broken_head));
             }
             _ => {
-                self.add(forms::explain(node));
+                self.add(forms::explain(node, &self.names));
                 self.add(blocks::explain(node));
-                node.tokens().for_each(|token| tokens::explain(token, &mut self.out));
+                node.tokens().for_each(|token| tokens::explain(token, &self.names, &mut self.out));
                 return true;
             }
         }

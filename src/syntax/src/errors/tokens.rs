@@ -7,9 +7,10 @@ use crate::kind::{SyntaxKind as K, is_reserved};
 use crate::span::Span;
 use crate::tree::SyntaxToken;
 
+use super::names::{Names, binds};
 use super::{indentation, token_before, words};
 
-pub(super) fn explain(token: SyntaxToken<'_>, out: &mut Vec<Diagnostic>) {
+pub(super) fn explain(token: SyntaxToken<'_>, names: &Names<'_>, out: &mut Vec<Diagnostic>) {
     match token.kind() {
         K::UnclosedString => {
             let fix = Fix::maybe("close the string").insert(token.span().at_end(), "\"");
@@ -17,7 +18,7 @@ pub(super) fn explain(token: SyntaxToken<'_>, out: &mut Vec<Diagnostic>) {
         }
         K::SingleString => out.push(single_quotes(token)),
         K::String => out.extend(bad_escapes(token)),
-        K::Number => out.extend(bad_number(token)),
+        K::Number => out.extend(bad_number(token, names)),
         K::Semicolon => out.extend(semicolon(token)),
         K::ForeignKw => out.extend(words::foreign_keyword(token)),
         K::Word => out.extend(bad_name(token)),
@@ -53,7 +54,7 @@ fn bad_escapes(token: SyntaxToken<'_>) -> impl Iterator<Item = Diagnostic> {
     })
 }
 
-fn bad_number(token: SyntaxToken<'_>) -> Option<Diagnostic> {
+fn bad_number(token: SyntaxToken<'_>, names: &Names<'_>) -> Option<Diagnostic> {
     let number = Number::of(token);
     let suffix = number.suffix();
     if suffix.is_empty() || number.unit().is_some() {
@@ -79,9 +80,16 @@ fn bad_number(token: SyntaxToken<'_>) -> Option<Diagnostic> {
     Some(if is_base {
         error.help("numbers are decimal")
     } else if is_name && suffix.len() <= 3 {
+        // Behind `/`, a product would be read otherwise.
+        let is_divisor = token.parent().parent().is_some_and(|around| {
+            let op = around.tokens().find(|op| !op.kind().is_trivia());
+            op.is_some_and(|op| matches!(op.kind(), K::Slash | K::SlashSlash | K::Percent) && op.end() <= token.start())
+        });
+        let is_product = !is_divisor && names.is_bound(suffix);
+        let fix = if is_product { Fix::safe("write a product") } else { Fix::maybe("write a product") };
         error
             .help(format!("a product is written `{digits} * {suffix}`; the units are `{units}`"))
-            .fix(Fix::maybe("write a product").insert(behind, " * "))
+            .fix(fix.insert(behind, " * "))
     } else {
         error.help(format!("the units are `{units}`"))
     })
@@ -103,7 +111,7 @@ fn semicolon(token: SyntaxToken<'_>) -> Option<Diagnostic> {
     } else {
         let end = token.end() + blanks as u32;
         let line = format!("\n{}", indentation(text, token.start()));
-        Fix::maybe("start a new line").replace(Span::new(token.span().file, token.start(), end), line)
+        Fix::safe("start a new line").replace(Span::new(token.span().file, token.start(), end), line)
     };
     Some(
         Diagnostic::error(Code::Semicolon, "there are no semicolons")
@@ -115,12 +123,8 @@ fn semicolon(token: SyntaxToken<'_>) -> Option<Diagnostic> {
 
 /// Names that something new gets: they must not be reserved and must begin with a letter.
 fn bad_name(token: SyntaxToken<'_>) -> Option<Diagnostic> {
-    let parent = token.parent();
-    let binds = matches!(
-        parent.kind(),
-        K::LetStmt | K::ForStmt | K::KnobItem | K::TypeItem | K::PatternItem | K::ScheduleItem | K::Param | K::Entry
-    );
-    if !(binds || parent.kind() == K::NamedType) {
+    let kind = token.parent().kind();
+    if !(binds(kind) || matches!(kind, K::TypeItem | K::ScheduleItem | K::Entry | K::NamedType)) {
         return None;
     }
     let name = token.text();

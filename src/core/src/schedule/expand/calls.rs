@@ -143,7 +143,7 @@ impl<'a> Expander<'a> {
             Receiver::Parameter if !names.is_empty() => {
                 diagnostic.help(format!("it has {}", super::super::nearest::some_of(names)))
             }
-            Receiver::Point if !is_point && place.module().is_some() => {
+            Receiver::Point | Receiver::PointOrParameter if !is_point && place.module().is_some() => {
                 diagnostic.help("a point of it: `.input()`, `.output()`, or `.grad()` behind one of these")
             }
             Receiver::Point if !is_point => diagnostic.help("its gradient is a point: `.grad()`"),

@@ -1,5 +1,6 @@
 //! How failures are said: at the user's own line, with the way that led there.
 
+use super::super::misfits::Misfit;
 use super::super::report::{located, written};
 use super::super::steps::what;
 use super::{Eval, Expander, Stop};
@@ -13,8 +14,18 @@ const MOST_FAILURES: u32 = 2_000;
 impl Expander<'_> {
     /// Reports a failure of the statement at hand.
     pub(super) fn fail(&mut self, diagnostic: Diagnostic) -> Stop {
-        let located = located(diagnostic, &self.chain, self.user);
+        let located = self.located(diagnostic);
         self.report.push(located);
+        self.failed()
+    }
+
+    /// At the user's own line. What is to be done there is not written into a library.
+    fn located(&self, mut diagnostic: Diagnostic) -> Diagnostic {
+        diagnostic.fixes.retain(|fix| fix.edits.iter().all(|edit| edit.span.file == self.user));
+        located(diagnostic, &self.chain, self.user)
+    }
+
+    fn failed(&mut self) -> Stop {
         self.failures += 1;
         if self.failures > MOST_FAILURES { Stop::Exhausted } else { Stop::Reported }
     }
@@ -50,7 +61,7 @@ impl Expander<'_> {
 
     /// Says what is wrong with what stands at `span`.
     pub(super) fn problem(&mut self, problem: Problem, span: Span) -> Stop {
-        let Problem { code, message, here, earlier, note, help } = problem;
+        let Problem { code, message, here, earlier, note, help, sizes } = problem;
         let mut diagnostic = Diagnostic::error(code, message).primary(span, here);
         let earlier = earlier.and_then(|(id, what)| {
             let step = self.state.as_ref()?.steps.iter().find(|step| step.id == id)?;
@@ -61,7 +72,14 @@ impl Expander<'_> {
         }
         diagnostic.notes.extend(note);
         diagnostic.helps.extend(help);
-        self.fail(diagnostic)
+        match sizes {
+            Some((axis, legal)) => {
+                let diagnostic = self.located(diagnostic);
+                self.misfits.push(Misfit { axis, legal, diagnostic });
+                self.failed()
+            }
+            None => self.fail(diagnostic),
+        }
     }
 
     pub(super) fn arithmetic<T>(

@@ -17,6 +17,7 @@ mod values;
 use super::archives::Archives;
 use super::hir::{Block, Domain, Expr, ExprKind, Hir, LocalId, Stmt, StmtKind};
 use super::mesh::Mesh;
+use super::misfits::Misfit;
 use super::points::Ports;
 use super::report::Report;
 use super::select::{Place, Selector};
@@ -56,6 +57,8 @@ pub struct Expander<'a> {
     /// Absent without a model.
     pub state: Option<State<'a>>,
     pub skipped: Vec<Skipped>,
+    /// Dimensions that an axis does not divide: said together at the end.
+    pub misfits: Vec<Misfit>,
     /// Values of the schedule at hand; `None` where something failed.
     frame: Vec<Option<Value>>,
     /// Calls and iterations around the statement at hand.
@@ -106,6 +109,7 @@ impl<'a> Expander<'a> {
             globals: hir.globals.iter().map(|_| Memo::Open).collect(),
             state: None,
             skipped: Vec::new(),
+            misfits: Vec::new(),
             frame: Vec::new(),
             chain: Chain::default(),
             depth: 0,

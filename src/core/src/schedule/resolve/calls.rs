@@ -136,12 +136,12 @@ impl Unit<'_, '_> {
             Ty::Any => true,
             Ty::Place(kind) | Ty::Places(kind) => match primitive.receiver {
                 Receiver::Module | Receiver::ModuleOrMatch => *kind != PlaceKind::Tensor,
-                Receiver::Parameter => *kind != PlaceKind::Module,
+                Receiver::Parameter | Receiver::PointOrParameter => *kind != PlaceKind::Module,
                 Receiver::ModuleOrParameter | Receiver::Any => true,
                 Receiver::Point | Receiver::Match => false,
             },
             Ty::Match | Ty::Matches => matches!(primitive.receiver, Receiver::ModuleOrMatch | Receiver::Match),
-            Ty::Point | Ty::Points => primitive.receiver == Receiver::Point,
+            Ty::Point | Ty::Points => primitive.receiver.takes_points(),
             _ => false,
         };
         match fits {

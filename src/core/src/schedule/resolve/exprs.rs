@@ -7,7 +7,7 @@ use super::super::number::Number;
 use super::super::types::{Ty, WordKind};
 use super::{Named, Unit};
 use slapo_syntax::ast::{self, AstNode, BinaryOp, LiteralKind, PrefixOp};
-use slapo_syntax::{Code, Diagnostic, Span};
+use slapo_syntax::{Code, Diagnostic, Fix, Span, SyntaxKind};
 use std::sync::Arc;
 
 impl Unit<'_, '_> {
@@ -210,8 +210,9 @@ impl Unit<'_, '_> {
         }
         let left = self.expr(binary.left(), span);
         // `m.layer-x` is one mistake, whatever `x` is.
-        let is_dashed = op == BinaryOp::Sub && matches!(left.ty, Ty::Place(_) | Ty::Places(_));
-        let right = if is_dashed { Expr::error(span) } else { self.expr(binary.right(), span) };
+        let is_dashed = op == BinaryOp::Sub && is_place(&left.ty);
+        let goes_on = op == BinaryOp::Sub && left.is_error();
+        let right = if is_dashed || goes_on { Expr::error(span) } else { self.expr(binary.right(), span) };
         let (takes, gives): (fn(&Ty) -> bool, Ty) = match op {
             BinaryOp::Or | BinaryOp::And => (Ty::is_bool, Ty::Bool),
             BinaryOp::Eq | BinaryOp::Ne => (is_comparable, Ty::Bool),
@@ -223,8 +224,13 @@ impl Unit<'_, '_> {
             let diagnostic =
                 Diagnostic::error(Code::WrongType, format!("`{}` cannot be used on {}", op.symbol(), wrong.ty))
                     .primary(wrong.span, wrong.ty.to_string());
-            let help = operator_help(op, &left, binary);
-            self.error(help.into_iter().fold(diagnostic, Diagnostic::help));
+            self.error(match dashed(binary).filter(|_| is_dashed) {
+                Some(dashed) => dashed.explained(diagnostic),
+                None if op.is_comparison() && is_place(&left.ty) => {
+                    diagnostic.help("compare single parts of the model, or use `len`")
+                }
+                None => diagnostic,
+            });
             return Expr::error(span);
         }
         let is_equality = matches!(op, BinaryOp::Eq | BinaryOp::Ne);
@@ -237,7 +243,10 @@ impl Unit<'_, '_> {
             );
             return Expr::error(span);
         }
-        Expr { span, ty: gives, kind: ExprKind::Binary(op, Box::new(left), Box::new(right)) }
+        // `//` is explained by the parser; what it would give is a whole number, and `/` may give another.
+        let is_rounded = binary.op_token().is_some_and(|op| op.kind() == SyntaxKind::SlashSlash);
+        let kind = if is_rounded { ExprKind::Error } else { ExprKind::Binary(op, Box::new(left), Box::new(right)) };
+        Expr { span, ty: gives, kind }
     }
 }
 
@@ -253,18 +262,44 @@ fn is_comparable(ty: &Ty) -> bool {
     !matches!(ty, Ty::List(_) | Ty::Places(_) | Ty::Points | Ty::Class | Ty::Word(WordKind::Auto))
 }
 
-fn operator_help(op: BinaryOp, left: &Expr, binary: ast::Binary<'_>) -> Option<String> {
-    let is_place = matches!(left.ty, Ty::Place(_) | Ty::Places(_));
-    match (op, binary.left(), binary.right()) {
-        // `m.layer-1` reads as a subtraction.
-        (BinaryOp::Sub, Some(ast::Expr::Field(field)), Some(right)) if is_place => {
-            let name = field.name()?.text();
-            let receiver = field.receiver()?.syntax().text();
-            Some(format!("a name with a dash is quoted: `{receiver}[\"{name}-{}\"]`", right.syntax().text()))
+fn is_place(ty: &Ty) -> bool {
+    matches!(ty, Ty::Place(_) | Ty::Places(_))
+}
+
+/// `m.zh-cn.weight`: a name with dashes, which reads as a subtraction from a part of the model.
+struct Dashed {
+    /// The path as it should be: `m["zh-cn"].weight`.
+    quoted: String,
+    /// What it stands for, if there is no white space in it: nobody writes a subtraction so.
+    span: Option<Span>,
+}
+
+impl Dashed {
+    fn explained(self, diagnostic: Diagnostic) -> Diagnostic {
+        let diagnostic = diagnostic.help(format!("a name with a dash is quoted: `{}`", self.quoted));
+        match self.span {
+            // Whether the model has such a name is not known here.
+            Some(span) => diagnostic.fix(Fix::maybe("quote the name").replace(span, self.quoted)),
+            None => diagnostic,
         }
-        (op, ..) if op.is_comparison() && is_place => {
-            Some("compare single parts of the model, or use `len`".to_string())
-        }
-        _ => None,
     }
+}
+
+/// The name that begins with the left operand of a subtraction and takes all that follow.
+fn dashed(binary: ast::Binary<'_>) -> Option<Dashed> {
+    let Some(ast::Expr::Field(field)) = binary.left() else { return None };
+    let (mut name, mut rest) = (field.name()?.text().to_string(), String::new());
+    let mut outermost = binary;
+    for outer in binary.syntax().ancestors().map_while(ast::Binary::cast) {
+        let (BinaryOp::Sub, true) = (outer.op()?, rest.is_empty()) else { break };
+        let right = outer.right()?.syntax().text();
+        let (head, tail) = right.split_at(right.find(['.', '[', '(', ' ']).unwrap_or(right.len()));
+        name = format!("{name}-{head}");
+        rest = tail.to_string();
+        outermost = outer;
+    }
+    let span = outermost.span();
+    let is_tight = !outermost.syntax().text().contains(char::is_whitespace);
+    let quoted = format!("{}[\"{name}\"]{rest}", field.receiver()?.syntax().text());
+    Some(Dashed { quoted, span: is_tight.then_some(span) })
 }

@@ -1,5 +1,6 @@
 //! Names of the checked file that nothing reads. A name that begins with `_` may be left unread.
 
+use super::super::mend::whole_lines;
 use slapo_syntax::ast::{AstNode, Item, Knob, Let, ParamList, Schedule, Use};
 use slapo_syntax::{Code, Diagnostic, Fix, Parse, Span, SyntaxToken};
 use std::collections::BTreeSet;
@@ -86,20 +87,5 @@ fn of_schedule<'t>(
                     .help("leave it out here and in the calls"),
             );
         }
-    }
-}
-
-/// The lines that a construct stands on if nothing else does, the line end included; else the construct and the blanks
-/// behind it.
-fn whole_lines(span: Span, text: &str) -> Span {
-    let before = &text[..span.range().start];
-    let after = &text[span.range().end..];
-    let start = before.rfind('\n').map_or(0, |at| at + 1);
-    let end = after.find('\n').map_or(text.len(), |at| span.range().end + at + 1);
-    let is_alone = before[start..].trim().is_empty() && text[span.range().end..end].trim().is_empty();
-    let blanks = after.len() - after.trim_start_matches([' ', '\t']).len();
-    match is_alone {
-        true => Span::new(span.file, start as u32, end as u32),
-        false => Span::new(span.file, span.start, span.end + blanks as u32),
     }
 }
