@@ -1,14 +1,18 @@
 //! The formatter: what it makes of texts, and that it changes nothing but their layout.
 
+#[path = "../../../tests/fuzz/edits.rs"]
+mod edits;
 mod layouts;
 mod support;
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
+use edits::{bytes, edited, try_all, words};
 use layouts::{Changes, relaid};
 use slapo_syntax::ast::Item;
 use slapo_syntax::{Code, FileId, Parse, SyntaxElement, SyntaxKind, SyntaxNode, format, parse};
-use support::{Numbers, schedules};
+use support::{Numbers, data, schedules};
 
 /// The one form of a right text, after checking that it is one: it says the same, and is its own form.
 fn formatted(text: &str) -> String {
@@ -137,55 +141,32 @@ fn broken_texts_are_left_alone() {
     }
 }
 
-#[test]
-fn every_text_is_formatted_or_left_alone() {
-    let mut numbers = Numbers(13);
-    let pieces = [
-        "let x = ",
-        "m",
-        ".h",
-        "(",
-        ")",
-        "[",
-        "]",
-        "{",
-        "}",
-        ",",
-        " ",
-        "\n",
-        "# c\n",
-        "## d\n",
-        "1",
-        ".",
-        "..",
-        ":",
-        "?",
-        "-",
-        "not ",
-        " + ",
-        "mesh {",
-        "a = 1",
-        "schedule f(m: M) {\n",
-        "}\n",
-        "if a {\n",
-        " else ",
-        "\"s\"",
-        "\r\n",
-        "\r",
-        "\t",
-        "é",
-    ];
-    let mut right = 0;
-    for _ in 0..4_000 {
-        let text: String = (0..numbers.below(14)).map(|_| pieces[numbers.below(pieces.len())]).collect();
-        if parse(FileId(0), &text).is_ok() {
-            formatted(&text.replace('\r', "\n"));
-            right += 1;
-        }
-        let bytes: Vec<u8> = (0..numbers.below(40)).map(|_| numbers.below(256) as u8).collect();
-        format(&parse(FileId(0), &String::from_utf8_lossy(&bytes)));
+/// Whether a text is right; broken ones are left alone.
+fn is_formatted(text: &str) -> bool {
+    let parsed = parse(FileId(0), text);
+    match parsed.is_ok() {
+        true => drop(formatted(&text.replace('\r', "\n"))),
+        false => assert_eq!(format(&parsed), None),
     }
-    assert!(right > 100, "only {right} texts were right");
+    parsed.is_ok()
+}
+
+#[test]
+fn arbitrary_texts_are_formatted_or_left_alone() {
+    try_all(300, bytes(), |text| drop(is_formatted(&text)));
+    try_all(300, words(), |text| drop(is_formatted(&text)));
+}
+
+#[test]
+fn edited_schedules_are_formatted_or_left_alone() {
+    let texts: Vec<String> = edits::schedules(&data().join("../..")).into_iter().map(|(_, text)| text).collect();
+    let (tried, right) = (Cell::new(0), Cell::new(0));
+    try_all(700, edited(texts, 3), |text| {
+        tried.set(tried.get() + 1);
+        right.set(right.get() + usize::from(is_formatted(&text)));
+    });
+    println!("{} schedules, {} of them right", tried.get(), right.get());
+    assert!(right.get() * 10 > tried.get(), "only {} of {} were right", right.get(), tried.get());
 }
 
 #[test]

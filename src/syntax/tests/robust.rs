@@ -1,11 +1,14 @@
 //! No text may make the parser panic, lose a byte, take long, or report one edit many times.
 
+#[path = "../../../tests/fuzz/edits.rs"]
+mod edits;
 mod support;
 
 use std::time::{Duration, Instant};
 
+use edits::{bytes, in_time, try_all, words};
 use slapo_syntax::{Code, FileId, parse};
-use support::{Numbers, checked, schedules};
+use support::{checked, data, schedules};
 
 /// One edit in a right file gives at most this many errors.
 const WORST: usize = 5;
@@ -59,77 +62,27 @@ fn anything_can_be_inserted_anywhere() {
     }
 }
 
-#[test]
-fn random_bytes_parse() {
-    let mut numbers = Numbers(1);
-    for _ in 0..400 {
-        let bytes: Vec<u8> = (0..numbers.below(300)).map(|_| numbers.next() as u8).collect();
-        checked(&String::from_utf8_lossy(&bytes));
-    }
+/// A hundred times what is usual: for what should be proportional and is not.
+const PER_KILOBYTE: Duration = Duration::from_millis(if cfg!(debug_assertions) { 300 } else { 15 });
+
+fn parses(text: &str) {
+    drop(in_time(text, PER_KILOBYTE, || checked(text)));
 }
 
 #[test]
-fn random_tokens_parse() {
-    let pieces = [
-        "schedule ",
-        "main",
-        "(",
-        ")",
-        "{",
-        "}",
-        "[",
-        "]",
-        "\n",
-        " ",
-        "let ",
-        "for ",
-        " in ",
-        "if ",
-        "else ",
-        "try ",
-        "require ",
-        "x",
-        ".",
-        "..",
-        ".*",
-        ".**",
-        ".{",
-        ",",
-        ":",
-        "=",
-        "==",
-        "+",
-        "-",
-        "not ",
-        "^",
-        "1",
-        "2.5",
-        "10MiB",
-        "\"a\"",
-        "\"",
-        "#c\n",
-        "mesh {",
-        "pattern ",
-        "use ",
-        "knob ",
-        "type ",
-        "?",
-        "where ",
-        ";",
-        "&&",
-        "**",
-        "//",
-        "\r\n",
-        "\t",
-        "é",
-        "nested item",
-        "true",
-    ];
-    let mut numbers = Numbers(2);
-    for _ in 0..600 {
-        let text: String = (0..numbers.below(120)).map(|_| pieces[numbers.below(pieces.len())]).collect();
-        checked(&text);
-    }
+fn arbitrary_bytes() {
+    try_all(500, bytes(), |text| parses(&text));
+}
+
+#[test]
+fn arbitrary_words() {
+    try_all(700, words(), |text| parses(&text));
+}
+
+#[test]
+fn edited_schedules() {
+    let texts: Vec<String> = edits::schedules(&data().join("../..")).into_iter().map(|(_, text)| text).collect();
+    try_all(700, edits::edited(texts, 6), |text| parses(&text));
 }
 
 /// Shapes that nest: what opens a level, what stands inside, what closes it.

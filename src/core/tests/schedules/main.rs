@@ -1,9 +1,12 @@
 //! From a schedule's text to steps, and what the user is told on the way.
 
 mod cases;
+#[path = "../../../../tests/fuzz/edits.rs"]
+mod edits;
 mod expansion;
 mod faults;
 mod fixes;
+mod fuzz;
 mod heads;
 mod layouts;
 mod meshes;
