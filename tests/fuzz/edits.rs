@@ -12,7 +12,6 @@ use proptest::sample::{Index, select};
 use proptest::test_runner::{Config, RngSeed, TestCaseError, TestRunner};
 use std::fmt::Debug;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 const FACTOR: u32 = 50;
 
@@ -33,25 +32,6 @@ pub fn try_all<T: Debug>(cases: u32, strategy: impl Strategy<Value = T>, test: i
     if let Err(error) = TestRunner::new(config).run(&strategy, tried) {
         panic!("{error}");
     }
-}
-
-/// Fails where `work` took longer than a time that grows with the text's length.
-pub fn in_time<T>(text: &str, per_kilobyte: Duration, work: impl Fn() -> T) -> T {
-    let limit = per_kilobyte.mul_f64(1.0 + text.len() as f64 / 1_000.0);
-    let timed = || {
-        let started = Instant::now();
-        (work(), started.elapsed())
-    };
-    let (mut result, mut taken) = timed();
-    // Other processes may have been at work.
-    for _ in 0..3 {
-        if taken <= limit {
-            break;
-        }
-        (result, taken) = timed();
-    }
-    assert!(taken <= limit, "{taken:?} for {} bytes, more than {limit:?}", text.len());
-    result
 }
 
 /// Every schedule below the root of the repository, in order of their paths.

@@ -1,6 +1,8 @@
 //! From a schedule's text to steps, and what the user is told on the way.
 
 mod cases;
+#[path = "../../../../tests/fuzz/clock.rs"]
+mod clock;
 #[path = "../../../../tests/fuzz/edits.rs"]
 mod edits;
 mod expansion;

@@ -1,8 +1,10 @@
 //! No text makes the checker panic, run for long or point outside of a file; the same text gives the same answer.
 
+use crate::clock::grows_with;
 use crate::support::{Run, gpt2, imported, run_on, schedules};
+use slapo_core::schedule::{Modules, Overrides, check};
 use slapo_model::Model;
-use slapo_syntax::Diagnostic;
+use slapo_syntax::{Diagnostic, FileId, Parse, SourceMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -135,24 +137,42 @@ fn the_same_text_gives_the_same_answer() {
     }
 }
 
-/// A schedule of five hundred lines is checked in milliseconds; unoptimised builds are given ten times as long.
-#[test]
-fn five_hundred_lines() {
-    let model = gpt2();
+/// A schedule with a body of that many lines, three of them to a loop.
+fn long(lines: usize) -> String {
+    let places =
+        ["attn", "attn.c_attn", "attn.c_proj.weight", "mlp", "mlp.c_fc", "mlp.c_proj.bias", "ln_1", "ln_2.bias"];
     let mut body = String::from("    let h = m.transformer.h\n");
-    for i in 0..160 {
-        body += &format!("    for b in h {{\n        b.attn.annotate(\"n{i}\", len(h) * {i} / 2)\n    }}\n");
+    for (i, place) in (0..lines / 3).zip(places.iter().cycle()) {
+        body += &format!("    for b in h {{\n        b.{place}.annotate(\"n{i}\", len(h) * {i} / 2)\n    }}\n");
     }
-    let text = main_with(&body);
-    assert!(text.lines().count() >= 480);
-    let parsed = slapo_syntax::parse(slapo_syntax::FileId(0), &text);
-    let start = Instant::now();
-    let mut files = slapo_syntax::SourceMap::new();
-    let file = files.add("long.slapo", text.as_str());
-    let checked =
-        slapo_core::schedule::check(&mut files, file, &parsed, &Default::default(), Some(&model), &Default::default());
-    let elapsed = start.elapsed();
-    assert_eq!(checked.steps.len(), 480);
-    assert!(checked.is_ok());
-    assert!(elapsed < Duration::from_millis(if cfg!(debug_assertions) { 1000 } else { 100 }), "{elapsed:?}");
+    main_with(&body)
+}
+
+#[test]
+fn a_long_schedule_is_checked_in_time() {
+    let model = gpt2();
+    let parsed = |lines: usize| {
+        let text = long(lines);
+        (slapo_syntax::parse(FileId(0), &text), text)
+    };
+    let work = |(parsed, text): &(Parse, String)| {
+        let mut files = SourceMap::new();
+        let file = files.add("long.slapo", text.as_str());
+        let checked = check(&mut files, file, parsed, &Modules::default(), Some(&model), &Overrides::default());
+        assert!(checked.is_ok() && checked.steps.len() >= text.lines().count() - 10);
+    };
+    grows_with(5_000, Duration::from_millis(200), "5000 lines checked", parsed, work);
+}
+
+/// Every line is a schedule that is called; each has a mistake.
+#[test]
+fn a_long_broken_schedule_is_checked_in_time() {
+    let model = gpt2();
+    let text = |lines: usize| {
+        let calls: String = (0..lines / 4).map(|i| format!("    f{i}(m.transformer.h[{}])\n", i % 5)).collect();
+        let callees = (0..lines / 4).map(|i| format!("schedule f{i}(m: Module) {{\n    m.mpl.freeze(x{i})\n}}\n"));
+        main_with(&calls) + &callees.collect::<String>()
+    };
+    let work = |text: &String| assert!(run_on(&model, text).diagnostics.len() > 500);
+    grows_with(5_000, Duration::from_millis(500), "5000 broken lines checked", text, work);
 }
