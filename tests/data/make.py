@@ -46,7 +46,7 @@ MODELS = {
 def main() -> None:
     for file, options in MODELS.items():
         subprocess.run([sys.executable, EXPORT, *options.split(), "-o", file], check=True)
-    for model, vocab in [(Misc, 23), (Counters, 17), (Grouped, 19), (Operators, VOCAB)]:
+    for model, vocab in [(Misc, 23), (Counters, 17), (Grouped, 19), (Names, 13), (Operators, VOCAB)]:
         save(model, DATA / f"{model.__name__.lower()}.pt2", vocab)
     BAD.mkdir(exist_ok=True)
     make_inplace(BAD / "inplace.pt2")
@@ -148,6 +148,31 @@ class Grouped(nn.Module):
         x = self.embed(input_ids)
         x = x + self.apart(x)
         x = x + self.fused(x)
+        logits = self.head(x)
+        return F.cross_entropy(logits.flatten(0, 1), labels.flatten()), logits
+
+
+class Names(nn.Module):
+    """Names that are hard to address: dictionaries and lists inside each other, odd characters, words of the schedule
+    language, parameters of the root. PyTorch itself refuses names with dots, and empty ones."""
+
+    def __init__(self, vocab: int = 13, width: int = 6):
+        super().__init__()
+        self.embed = nn.Embedding(vocab, width)
+        linear = lambda: nn.Linear(width, width)
+        inner = nn.ModuleDict({"größe": linear(), "0": linear(), "two words": linear()})
+        self.branches = nn.ModuleDict({"zh-cn": nn.ModuleList([linear(), inner]), "let": linear()})
+        self.output = linear()
+        self.scale = nn.Parameter(torch.ones(width))
+        self.shifts = nn.ParameterDict({"per-feature": torch.zeros(width)})
+        self.gains = nn.ParameterList([torch.ones(width), torch.ones(width)])
+        self.head = nn.Linear(width, vocab)
+
+    def forward(self, input_ids: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        x = self.embed(input_ids) * self.scale * self.gains[0] * self.gains[1] + self.shifts["per-feature"]
+        first, rest = self.branches["zh-cn"]
+        for module in (first, *rest.values(), self.branches["let"], self.output):
+            x = x + torch.tanh(module(x))
         logits = self.head(x)
         return F.cross_entropy(logits.flatten(0, 1), labels.flatten()), logits
 

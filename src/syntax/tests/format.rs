@@ -28,7 +28,7 @@ fn formatted(text: &str) -> String {
     assert_eq!(docs(&before), docs(&after), "the documentation of\n{text}\nbecame\n{out}");
     let again = format(&after).expect("is right");
     assert!(again == out, "formatted twice,\n{text}\nis\n{again}\nbut once\n{out}");
-    assert!(out.is_empty() || out.ends_with('\n'), "no line end at the end of\n{out}");
+    assert!(out.trim_start_matches('\u{feff}').is_empty() || out.ends_with('\n'), "no line end at the end of\n{out}");
     assert!(!out.contains("\n\n\n") && !out.starts_with('\n') && !out.ends_with("\n\n"), "blank lines in\n{out}");
     assert!(out.lines().all(|line| !line.ends_with([' ', '\t'])), "white space ends a line of\n{out}");
     out

@@ -13,6 +13,7 @@ mod heads;
 mod layouts;
 mod meshes;
 mod mistakes;
+mod names;
 mod one_mistake;
 mod pages;
 mod patterns;

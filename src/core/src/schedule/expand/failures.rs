@@ -13,8 +13,8 @@ const MOST_FAILURES: u32 = 2_000;
 impl Expander<'_> {
     /// Reports a failure of the statement at hand.
     pub(super) fn fail(&mut self, diagnostic: Diagnostic) -> Stop {
-        let located = located(diagnostic, &self.chain, self.user);
-        self.report.push(located);
+        let Some(diagnostic) = self.not_taken.said(diagnostic) else { return Stop::Reported };
+        self.report.push(located(diagnostic, &self.chain, self.user));
         self.failures += 1;
         if self.failures > MOST_FAILURES { Stop::Exhausted } else { Stop::Reported }
     }
