@@ -10,6 +10,7 @@ mod faults;
 mod fixes;
 mod fuzz;
 mod heads;
+mod knobs;
 mod layouts;
 mod meshes;
 mod mistakes;

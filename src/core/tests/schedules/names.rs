@@ -75,6 +75,8 @@ fn f52_branches_that_are_not_taken_fit_the_model_too() {
     let taken = branching("fused", "fused=false");
     refused(&taken, "S0201", &["has no `feed_forward`"]);
     assert!(!taken.rendered().contains("not taken"), "{}", taken.rendered());
+    let chosen = check("choose(tp > 1, b.mlp, b.feed_forward).annotate(\"k\", 1)");
+    refused(&chosen, "S0201", &["has no `feed_forward`", "not taken"]);
     // Where the model decides, the other branch is for other models.
     for condition in ["m.is(GPT2LMHeadModel)", "len(m.transformer.h) == 3", "m.is(GPT2LMHeadModel) or fused"] {
         assert_eq!(branching(condition, "").rendered(), "", "{condition}");

@@ -54,16 +54,29 @@ impl<'a> Expander<'a> {
         }
     }
 
+    /// The same for the value that `choose` does not give.
+    pub(super) fn not_chosen(&mut self, condition: &Expr, other: &Expr) {
+        if !asks_the_model(condition) {
+            self.quietly(other.span, |this| this.value(other).map(drop));
+        }
+    }
+
     fn glance(&mut self, body: &'a Block) {
-        let Some(first) = body.0.first() else { return };
-        if self.model.is_none() || !self.not_taken.seen.insert(first.span) {
+        if let Some(first) = body.0.first() {
+            self.quietly(first.span, |this| this.block(body));
+        }
+    }
+
+    /// Does what is written at `span`, without effects.
+    fn quietly(&mut self, span: Span, work: impl FnOnce(&mut Self) -> Eval<()>) {
+        if self.model.is_none() || !self.not_taken.seen.insert(span) {
             return;
         }
         let was_here = std::mem::replace(&mut self.not_taken.is_here, true);
         let (frame, chain, depth) = (self.frame.clone(), self.chain.clone(), self.depth);
         let skipped = self.skipped.len();
         // Whatever stops it: what is to be said was said.
-        let _ = self.block(body);
+        let _ = work(self);
         self.skipped.truncate(skipped);
         (self.frame, self.chain, self.depth) = (frame, chain, depth);
         self.not_taken.is_here = was_here;
