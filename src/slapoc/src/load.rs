@@ -334,6 +334,11 @@ fn fingerprint(text: &str, modules: &Modules, binding: &Binding) -> String {
     for (path, text) in modules.texts() {
         digest.update(format!("\0module {path} {}\0{text}", text.len()));
     }
+    for (name, size) in [("batch", binding.batch), ("seq", binding.seq), ("world", binding.world)] {
+        if let Some(size) = size {
+            digest.update(format!("\0{name} {size}"));
+        }
+    }
     for (name, value) in &binding.set {
         digest.update(format!("\0set {name}={value}"));
     }
