@@ -282,9 +282,8 @@ struct Key {
 }
 
 fn key(loaded: &Loaded, step: &Step, path: &str) -> Key {
-    let args: Vec<String> = step.args.iter().map(|(name, value)| format!("{name}: {value}")).collect();
     let (cause, via) = cause(loaded, step);
-    Key { primitive: step.primitive.name, args: args.join(", "), cause, via, shape: patterns::shape(path) }
+    Key { primitive: step.primitive.name, args: step.shown_args(), cause, via, shape: patterns::shape(path) }
 }
 
 /// The statement of the user's file that led to the step, and where in a library it then stands.
