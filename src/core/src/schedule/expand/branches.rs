@@ -91,7 +91,7 @@ fn asks_the_model(condition: &Expr) -> bool {
         ExprKind::Global(_) => false,
         ExprKind::Neg(inner) | ExprKind::Not(inner) => asks_the_model(inner),
         ExprKind::Binary(_, left, right) => asks_the_model(left) || asks_the_model(right),
-        ExprKind::Function(_, args) | ExprKind::List(args) => args.iter().any(|arg| asks_the_model(arg)),
+        ExprKind::Function(_, args) | ExprKind::List(args) => args.iter().any(asks_the_model),
         _ => true,
     }
 }
