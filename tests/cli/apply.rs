@@ -371,3 +371,61 @@ fn what_is_kept_is_not_computed_again() {
     // What enters the module is kept anyway.
     assert_eq!(again(&report("keep: [b.input()]")), again(&nothing));
 }
+
+/// A loss over all words of a large vocabulary: the tensor that fills the memory is named, and what makes it smaller.
+#[test]
+fn b70_the_largest_tensor_is_named() {
+    let llama = "examples/llama/llama-bytes.pt2";
+    let shown = run(&["apply", llama, "--batch", "8", "--seq", "32"]).expect(0).stdout;
+    let largest = |shown: &str| {
+        let line = shown.lines().find(|line| line.contains("the largest activation is"));
+        line.expect("it is named").to_owned()
+    };
+    let line = largest(&shown);
+    assert!(line.contains("[256, 256]") || line.contains("[8, 32, 256]"), "{line}");
+    assert!(line.ends_with("256.0 KiB"), "{line}");
+    assert!(shown.contains("`std.parallel.vocab` splits classes") && shown.contains("`accumulate`"), "{shown}");
+    // An eighth of the rows at a time.
+    let text = "model \"model.pt2\"\ninput { batch = 8, seq = 64 }\n\
+                schedule main(m: GPT2LMHeadModel) {\n    m.accumulate(steps: 8)\n}\n";
+    let size = |text: &str| largest(&run_on(text, &["apply", "main.slapo"]).expect(0).stdout);
+    let (whole, eighth) = (size(&text.replace("steps: 8", "steps: 2")), size(text));
+    assert!(whole.ends_with("256.0 KiB") && eighth.ends_with("64.0 KiB"), "{whole}\n{eighth}");
+}
+
+/// Nothing is compiled before and taken again: a program is of its schedule, its model and its sizes, and says so.
+#[test]
+fn b78_a_program_is_of_the_sizes_that_are_asked_for() {
+    let folder = tempfile::TempDir::new().expect("a folder");
+    let out = folder.path().to_str().expect("UTF-8");
+    let fingerprint = |model: &str, seq: &str| {
+        run(&["apply", model, "--batch", "4", "--seq", seq, "-o", out]).expect(0);
+        let text = fs::read_to_string(folder.path().join("program.json")).expect("reads");
+        let program: Value = serde_json::from_str(&text).expect("JSON");
+        let of = |key: &str| program["fingerprint"][key].as_str().expect("a fingerprint").to_owned();
+        (of("schedule"), of("model"), text)
+    };
+    let (odd, short) = ("tests/data/gpt2-odd.pt2", "tests/data/gpt2-short.pt2");
+    let (first, longer, again) = (fingerprint(odd, "8"), fingerprint(odd, "9"), fingerprint(odd, "8"));
+    assert_eq!(first, again);
+    assert_ne!(first.0, longer.0);
+    assert_eq!(first.1, longer.1);
+    let other = fingerprint(short, "8");
+    assert_ne!(first.1, other.1);
+}
+
+/// What `keep` asks for in vain is said where it is asked.
+#[test]
+fn a_point_that_is_no_more_is_not_kept() {
+    let text = "model \"model.pt2\"\ninput { batch = 8, seq = 64 }\nschedule main(m: GPT2LMHeadModel) {\n    let b = m.transformer.h[0]\n    \
+                b.checkpoint(keep: [b.attn.output(), b.mlp.dropout.output()])\n}\n";
+    let with = run_on(text, &["apply", "main.slapo"]).expect(0).stdout;
+    assert!(!with.contains("not applied"), "{with}");
+    let without = run_on(text, &["apply", "main.slapo", "--no-dropout"]).expect(0).stdout;
+    assert_eq!(without.matches("not applied").count(), 1, "{without}");
+    assert!(
+        without.contains("keep transformer.h.0.mlp.dropout.output()") && without.contains("main.slapo:5"),
+        "{without}"
+    );
+    assert!(without.contains("nothing is computed there any more"), "{without}");
+}

@@ -53,7 +53,7 @@ MODELS = {
 def main() -> None:
     for file, options in MODELS.items():
         subprocess.run([sys.executable, EXPORT, *options.split(), "-o", file], check=True)
-    made = [(Misc, 23), (Counters, 17), (Grouped, 19), (Shared, 13), (Operators, VOCAB)]
+    made = [(Misc, 23), (Counters, 17), (Grouped, 19), (Names, 13), (Shared, 13), (Operators, VOCAB)]
     made += [(Patterns, patterns.VOCAB), (Gated, 23)]
     for model, vocab in made:
         save(model, DATA / f"{model.__name__.lower()}.pt2", vocab)

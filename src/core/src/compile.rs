@@ -227,6 +227,8 @@ pub struct Compiled {
     pub choices: Vec<Choice>,
     /// Reductions of gradients that became one.
     pub merged: Vec<Merged>,
+    /// Positions in [`Effects::kept`] of points where the compiled forward has no value of its own.
+    pub not_kept: Vec<usize>,
     /// What the ranks send each other.
     pub conversions: Vec<Conversion>,
     pub program: Program,
@@ -357,8 +359,9 @@ pub fn compile(
         return Err(layout_faults(faults));
     }
     let (joint, merged) = merge(meshed.joint, &meshed.syncs, &meshed.typings);
-    let regions = regions(model, &joint, effects);
-    let joint = gather::again(recompute(model, joint, &regions), effects);
+    let kept = kept(model, &joint, effects);
+    let not_kept = (0..effects.kept.len()).filter(|at| kept.iter().all(|(point, ..)| point != at)).collect();
+    let joint = gather::again(recompute(model, joint, &regions(model, effects, &kept)), effects);
     let meshed = Meshed { joint, ..meshed };
     let layouts = mesh::layouts(model, &meshed, effects, Check::Held).map_err(layout_faults)?;
     let conversions = conversions(model, &meshed.joint, effects, (&meshed.syncs, &meshed.asked), &layouts);
@@ -374,7 +377,7 @@ pub fn compile(
         _ => Ranks { model, meshed: &meshed, layouts: &layouts, effects, options, check: Check::Held }.program(0)?,
     };
     let Meshed { joint, syncs, asked, choices, .. } = meshed;
-    Ok(Compiled { bound, joint, layouts, syncs, asked, choices, merged, conversions, program })
+    Ok(Compiled { bound, joint, layouts, syncs, asked, choices, merged, not_kept, conversions, program })
 }
 
 /// A schedule compiled for its ranks whether it is right or not.
@@ -399,7 +402,7 @@ pub fn unchecked(
     let check = Check::Bypassed { without };
     let (_, joint) = differentiated(model, sizes, effects, options)?;
     let (meshed, faults) = mesh::reduced(model, joint, effects, check);
-    let regions = regions(model, &meshed.joint, effects);
+    let regions = regions(model, effects, &kept(model, &meshed.joint, effects));
     let meshed = Meshed { joint: gather::again(recompute(model, meshed.joint, &regions), effects), ..meshed };
     let layouts = mesh::layouts(model, &meshed, effects, check).map_err(layout_faults);
     let programs = layouts.and_then(|layouts| {
@@ -485,16 +488,24 @@ fn trainable(model: &Model, effects: &Effects) -> BTreeSet<ParameterId> {
         .collect()
 }
 
+/// Values by positions in [`Effects::kept`], in every call.
+type Kept = [(usize, ScopeId, ValueId)];
+
+fn kept(model: &Model, joint: &Joint, effects: &Effects) -> Vec<(usize, ScopeId, ValueId)> {
+    let points: Vec<SyncPoint> = effects.kept.iter().map(|(point, _)| *point).collect();
+    borders::values(model, joint, &points)
+}
+
 /// Every call of the checkpointed modules, with what is kept in it, and the groups of nodes.
-fn regions(model: &Model, joint: &Joint, effects: &Effects) -> Vec<Region> {
-    let kept = borders::values(model, joint, &effects.kept);
+fn regions(model: &Model, effects: &Effects, kept: &Kept) -> Vec<Region> {
     let mut regions = Vec::new();
     for (module, step) in &effects.checkpoints {
         for (i, scope) in model.scopes.iter().enumerate() {
             let scope_id = ScopeId(i as u32);
             let extent = Extent::Call(scope_id);
             if scope.module == *module && !regions.iter().any(|r: &Region| r.extent == extent) {
-                let own = kept.iter().filter(|(by, inner, _)| by == step && model.is_inside(*inner, scope_id));
+                let is_own = |at: usize, inner| effects.kept[at].1 == *step && model.is_inside(inner, scope_id);
+                let own = kept.iter().filter(|(at, inner, _)| is_own(*at, *inner));
                 let keep = own.map(|(.., value)| *value).collect();
                 regions.push(Region { extent, keep, step: *step });
             }

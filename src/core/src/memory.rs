@@ -6,6 +6,7 @@
 
 use serde::Serialize;
 use slapo_program::{Function, Instr, Op, Program, Role, Value};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// Bytes per rank. The terms add up to `peak`: they are what is live at the moment of the peak.
@@ -25,6 +26,17 @@ impl Memory {
     }
 }
 
+/// The largest activation that is live at the peak.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Largest {
+    /// Of the graph's value.
+    pub name: String,
+    pub shape: Vec<i64>,
+    pub bytes: u64,
+    /// It holds an entry for every class that the loss tells apart: logits, their probabilities, or a gradient of these.
+    pub is_of_loss: bool,
+}
+
 /// The worker's allocator hands out multiples of this many bytes.
 const ALIGN: u64 = 64;
 
@@ -34,13 +46,45 @@ fn rounded(bytes: u64) -> u64 {
 
 /// Memory at the peak of one training step.
 pub fn predict(program: &Program) -> Memory {
-    let mut walk =
-        Walk { program, gradients: BTreeMap::new(), frames: BTreeMap::new(), held: 0, peak: Memory::default() };
+    walked(program, None).peak
+}
+
+/// What of it is the largest activation; none where nothing is computed.
+pub fn largest(program: &Program) -> Option<Largest> {
+    let at = walked(program, None).peak_at;
+    let slot = &program.locals[walked(program, Some(at)).largest? as usize];
+    let shape = slot.ty.shape.clone();
+    let is_like = |value: Value| {
+        let ty = program.ty(value);
+        ty.shape.last() == shape.last() && ty.bytes() == slot.ty.bytes()
+    };
+    let takes_it = |instr: &Instr| {
+        let is_softmax =
+            matches!(&instr.op, Op::Aten(name) if name.contains("log_softmax") || name.contains("logsumexp"));
+        is_softmax && instr.reads().chain(instr.outs.iter().flatten().copied()).any(is_like)
+    };
+    let is_of_loss = shape.len() > 1 && program.functions.iter().flat_map(|function| &function.body).any(takes_it);
+    Some(Largest { name: slot.name.clone(), shape, bytes: rounded(slot.ty.bytes()), is_of_loss })
+}
+
+/// One step; at instruction `look_at`, counted from 1 over all calls, it looks for the largest activation.
+fn walked(program: &Program, look_at: Option<usize>) -> Walk<'_> {
+    let mut walk = Walk {
+        program,
+        gradients: BTreeMap::new(),
+        frames: BTreeMap::new(),
+        held: 0,
+        peak: Memory::default(),
+        clock: 0,
+        peak_at: 0,
+        look_at,
+        largest: None,
+    };
     let fixed = walk.fixed();
     for call in &program.step {
         walk.call(&program.functions[call.function as usize], call.micro_batch, &fixed);
     }
-    walk.peak
+    walk
 }
 
 /// References to storages of one micro-batch's locals.
@@ -60,6 +104,11 @@ struct Walk<'p> {
     /// Bytes of all living locals.
     held: u64,
     peak: Memory,
+    /// Instructions so far.
+    clock: usize,
+    peak_at: usize,
+    look_at: Option<usize>,
+    largest: Option<u32>,
 }
 
 impl Walk<'_> {
@@ -99,8 +148,13 @@ impl Walk<'_> {
             buffers: fixed.buffers + workspace,
             ..*fixed
         };
+        self.clock += 1;
         if now.peak() > self.peak.peak() {
-            self.peak = now;
+            (self.peak, self.peak_at) = (now, self.clock);
+        }
+        if self.look_at == Some(self.clock) {
+            let living = self.frames.values().chain([&*frame]).flat_map(|frame| frame.references.keys().copied());
+            self.largest = living.max_by_key(|l| (self.program.locals[*l as usize].ty.bytes(), Reverse(*l)));
         }
         for l in &instr.free {
             self.free(*l, frame);

@@ -140,7 +140,7 @@ pub struct Binding {
     /// Number of ranks; axes that are `auto` take what the others leave
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(1..))]
     pub world: Option<i64>,
-    /// Give a knob of the schedule this value; once for every knob
+    /// Give a knob of the schedule this value, `blocks.tp.ratio` for one of a module; once for every knob
     #[arg(long, value_name = "NAME=VALUE", value_parser = setting)]
     pub set: Vec<(String, String)>,
     /// Start with this schedule of the file instead of `main`

@@ -392,6 +392,11 @@ fn fingerprint(text: &str, modules: &Modules, binding: &Binding) -> String {
     for (path, archive) in modules.archives().models() {
         digest.update(format!("\0archive {path} {}", archive.fingerprint));
     }
+    for (name, size) in [("batch", binding.batch), ("seq", binding.seq), ("world", binding.world)] {
+        if let Some(size) = size {
+            digest.update(format!("\0{name} {size}"));
+        }
+    }
     for (name, value) in &binding.set {
         digest.update(format!("\0set {name}={value}"));
     }

@@ -58,9 +58,11 @@ impl Tree {
     pub fn token_at(&self, offset: u32) -> Option<SyntaxToken<'_>> {
         let mut node = self.root();
         loop {
-            let next = node.elements().filter(|child| !child.is_empty());
-            let next = next.take_while(|child| child.start() <= offset).last()?;
-            match next {
+            let Element { first_child, children, .. } = *self.element(node.index);
+            let siblings = &self.data.elements[first_child as usize..(first_child + children) as usize];
+            let begun = siblings.partition_point(|child| child.start <= offset);
+            let holds = siblings[..begun].iter().rposition(|child| child.start < child.end)?;
+            match self.view(first_child + holds as u32) {
                 SyntaxElement::Token(token) => return Some(token),
                 SyntaxElement::Node(inner) => node = inner,
             }

@@ -1,14 +1,21 @@
 //! The formatter: what it makes of texts, and that it changes nothing but their layout.
 
+#[path = "../../../tests/fuzz/clock.rs"]
+mod clock;
+#[path = "../../../tests/fuzz/edits.rs"]
+mod edits;
 mod layouts;
 mod support;
 
-use std::time::{Duration, Instant};
+use std::cell::Cell;
+use std::time::Duration;
 
+use clock::grows_with;
+use edits::{bytes, edited, try_all, words};
 use layouts::{Changes, relaid};
 use slapo_syntax::ast::Item;
 use slapo_syntax::{Code, FileId, Parse, SyntaxElement, SyntaxKind, SyntaxNode, format, parse};
-use support::{Numbers, schedules};
+use support::{Numbers, data, schedules};
 
 /// The one form of a right text, after checking that it is one: it says the same, and is its own form.
 fn formatted(text: &str) -> String {
@@ -21,7 +28,7 @@ fn formatted(text: &str) -> String {
     assert_eq!(docs(&before), docs(&after), "the documentation of\n{text}\nbecame\n{out}");
     let again = format(&after).expect("is right");
     assert!(again == out, "formatted twice,\n{text}\nis\n{again}\nbut once\n{out}");
-    assert!(out.is_empty() || out.ends_with('\n'), "no line end at the end of\n{out}");
+    assert!(out.trim_start_matches('\u{feff}').is_empty() || out.ends_with('\n'), "no line end at the end of\n{out}");
     assert!(!out.contains("\n\n\n") && !out.starts_with('\n') && !out.ends_with("\n\n"), "blank lines in\n{out}");
     assert!(out.lines().all(|line| !line.ends_with([' ', '\t'])), "white space ends a line of\n{out}");
     out
@@ -137,55 +144,36 @@ fn broken_texts_are_left_alone() {
     }
 }
 
-#[test]
-fn every_text_is_formatted_or_left_alone() {
-    let mut numbers = Numbers(13);
-    let pieces = [
-        "let x = ",
-        "m",
-        ".h",
-        "(",
-        ")",
-        "[",
-        "]",
-        "{",
-        "}",
-        ",",
-        " ",
-        "\n",
-        "# c\n",
-        "## d\n",
-        "1",
-        ".",
-        "..",
-        ":",
-        "?",
-        "-",
-        "not ",
-        " + ",
-        "mesh {",
-        "a = 1",
-        "schedule f(m: M) {\n",
-        "}\n",
-        "if a {\n",
-        " else ",
-        "\"s\"",
-        "\r\n",
-        "\r",
-        "\t",
-        "é",
-    ];
-    let mut right = 0;
-    for _ in 0..4_000 {
-        let text: String = (0..numbers.below(14)).map(|_| pieces[numbers.below(pieces.len())]).collect();
-        if parse(FileId(0), &text).is_ok() {
-            formatted(&text.replace('\r', "\n"));
-            right += 1;
-        }
-        let bytes: Vec<u8> = (0..numbers.below(40)).map(|_| numbers.below(256) as u8).collect();
-        format(&parse(FileId(0), &String::from_utf8_lossy(&bytes)));
+/// Whether a text is right; broken ones are left alone.
+fn is_formatted(text: &str) -> bool {
+    let parsed = parse(FileId(0), text);
+    match parsed.is_ok() {
+        true => drop(formatted(&text.replace('\r', "\n"))),
+        false => assert_eq!(format(&parsed), None),
     }
-    assert!(right > 100, "only {right} texts were right");
+    parsed.is_ok()
+}
+
+#[test]
+fn arbitrary_texts_are_formatted_or_left_alone() {
+    try_all(300, bytes(), |text| {
+        is_formatted(&text);
+    });
+    try_all(300, words(), |text| {
+        is_formatted(&text);
+    });
+}
+
+#[test]
+fn edited_schedules_are_formatted_or_left_alone() {
+    let texts: Vec<String> = edits::schedules(&data().join("../..")).into_iter().map(|(_, text)| text).collect();
+    let (tried, right) = (Cell::new(0), Cell::new(0));
+    try_all(700, edited(texts, 3), |text| {
+        tried.set(tried.get() + 1);
+        right.set(right.get() + usize::from(is_formatted(&text)));
+    });
+    println!("{} schedules, {} of them right", tried.get(), right.get());
+    assert!(right.get() * 10 > tried.get(), "only {} of {} were right", right.get(), tried.get());
 }
 
 #[test]
@@ -227,13 +215,8 @@ fn deep_nesting_is_formatted() {
 #[test]
 fn a_long_file_is_formatted_in_time() {
     let all: String = schedules("good").into_iter().map(|(_, text)| text).collect();
-    let text = all.repeat(5_000 / all.lines().count() + 1);
-    let started = Instant::now();
-    let parsed = parse(FileId(0), &text);
-    let parsing = started.elapsed();
-    let out = format(&parsed).expect("is right");
-    let taken = started.elapsed() - parsing;
-    println!("{} lines: {parsing:?} to parse, {taken:?} to format", out.lines().count());
-    assert!(out.lines().count() >= 5_000);
-    assert!(taken < Duration::from_secs(1), "{taken:?}");
+    let lines = all.lines().count();
+    let parsed = |wanted: usize| parse(FileId(0), &all.repeat(wanted.div_ceil(lines)));
+    let work = |parsed: &Parse| format(parsed).expect("is right");
+    grows_with(5_000, Duration::from_millis(200), "5000 lines formatted", parsed, work);
 }

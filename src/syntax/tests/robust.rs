@@ -1,11 +1,17 @@
 //! No text may make the parser panic, lose a byte, take long, or report one edit many times.
 
+#[path = "../../../tests/fuzz/clock.rs"]
+mod clock;
+#[path = "../../../tests/fuzz/edits.rs"]
+mod edits;
 mod support;
 
 use std::time::{Duration, Instant};
 
+use clock::{bound, grows_with, in_time, within};
+use edits::{bytes, try_all, words};
 use slapo_syntax::{Code, FileId, parse};
-use support::{Numbers, checked, schedules};
+use support::{checked, data, schedules};
 
 /// One edit in a right file gives at most this many errors.
 const WORST: usize = 5;
@@ -59,77 +65,27 @@ fn anything_can_be_inserted_anywhere() {
     }
 }
 
-#[test]
-fn random_bytes_parse() {
-    let mut numbers = Numbers(1);
-    for _ in 0..400 {
-        let bytes: Vec<u8> = (0..numbers.below(300)).map(|_| numbers.next() as u8).collect();
-        checked(&String::from_utf8_lossy(&bytes));
-    }
+/// A hundred times what is usual: for what should be proportional and is not.
+const PER_KILOBYTE: Duration = Duration::from_millis(15);
+
+fn parses(text: &str) {
+    drop(in_time(text, PER_KILOBYTE, || checked(text)));
 }
 
 #[test]
-fn random_tokens_parse() {
-    let pieces = [
-        "schedule ",
-        "main",
-        "(",
-        ")",
-        "{",
-        "}",
-        "[",
-        "]",
-        "\n",
-        " ",
-        "let ",
-        "for ",
-        " in ",
-        "if ",
-        "else ",
-        "try ",
-        "require ",
-        "x",
-        ".",
-        "..",
-        ".*",
-        ".**",
-        ".{",
-        ",",
-        ":",
-        "=",
-        "==",
-        "+",
-        "-",
-        "not ",
-        "^",
-        "1",
-        "2.5",
-        "10MiB",
-        "\"a\"",
-        "\"",
-        "#c\n",
-        "mesh {",
-        "pattern ",
-        "use ",
-        "knob ",
-        "type ",
-        "?",
-        "where ",
-        ";",
-        "&&",
-        "**",
-        "//",
-        "\r\n",
-        "\t",
-        "é",
-        "nested item",
-        "true",
-    ];
-    let mut numbers = Numbers(2);
-    for _ in 0..600 {
-        let text: String = (0..numbers.below(120)).map(|_| pieces[numbers.below(pieces.len())]).collect();
-        checked(&text);
-    }
+fn arbitrary_bytes() {
+    try_all(500, bytes(), |text| parses(&text));
+}
+
+#[test]
+fn arbitrary_words() {
+    try_all(700, words(), |text| parses(&text));
+}
+
+#[test]
+fn edited_schedules() {
+    let texts: Vec<String> = edits::schedules(&data().join("../..")).into_iter().map(|(_, text)| text).collect();
+    try_all(700, edits::edited(texts, 6), |text| parses(&text));
 }
 
 /// Shapes that nest: what opens a level, what stands inside, what closes it.
@@ -163,21 +119,32 @@ fn nested(shape: &(&str, &str, &str, &str), depth: usize) -> String {
     format!("{start}{}{inside}{}\n", open.repeat(depth), close.repeat(depth))
 }
 
+/// What two hundred levels may take, tried once and written as broken as can be.
+const NESTED: Duration = Duration::from_millis(50);
+
 #[test]
-fn deep_nesting_is_quick() {
+fn deep_nesting_parses_in_time() {
+    let mut slowest = (Duration::ZERO, String::new());
     for shape in SHAPES {
-        let brackets = shape.1.matches(['(', '[', '{']).count() - shape.1.matches([')', ']', '}']).count();
+        let (start, open, inside, close) = *shape;
+        let brackets = open.matches(['(', '[', '{']).count() - open.matches([')', ']', '}']).count();
         let depth = 200 / brackets.max(1);
         let full = nested(shape, depth);
-        let unclosed = nested(&(shape.0, shape.1, shape.2, ""), depth);
-        for text in [full, unclosed] {
-            let started = Instant::now();
-            let found = checked(&text).diagnostics;
-            assert!(started.elapsed() < Duration::from_secs(4), "{:?} for {shape:?}", started.elapsed());
+        let unclosed = nested(&(start, open, inside, ""), depth);
+        let half_closed = format!("{start}{}{inside}{}\n", open.repeat(depth), close.repeat(depth / 2));
+        let broken = nested(&(start, &format!("{open}="), inside, close), depth);
+        for text in [full, unclosed, half_closed, broken] {
+            let (found, taken) = within(bound(NESTED), &format!("{shape:?}"), || {
+                let started = Instant::now();
+                (parse(FileId(0), &text).diagnostics, started.elapsed())
+            });
+            checked(&text);
             assert!(found.iter().all(|error| error.code != Code::TooDeep), "{shape:?} is refused");
             assert!(found.iter().all(|error| !error.message.contains("could not be parsed")), "{shape:?} gives up");
+            slowest = slowest.max((taken, text.chars().take(40).collect()));
         }
     }
+    println!("{} shapes, the slowest {:?} for {:?}", SHAPES.len() * 4, slowest.0, slowest.1);
 }
 
 #[test]
@@ -251,11 +218,20 @@ fn line_endings_and_marks_are_kept() {
 #[test]
 fn a_long_file_parses_in_time() {
     let all: String = schedules("good").into_iter().map(|(_, text)| text).collect();
-    let text = all.repeat(10);
-    let started = Instant::now();
-    let parsed = parse(FileId(0), &text);
-    let taken = started.elapsed();
-    println!("{} lines, {} bytes: {taken:?}", text.lines().count(), text.len());
-    assert!(parsed.is_ok());
-    assert!(taken < Duration::from_secs(20), "{taken:?}");
+    let lines = all.lines().count();
+    let text = |wanted: usize| all.repeat(wanted.div_ceil(lines));
+    let work = |text: &String| assert!(parse(FileId(0), text).is_ok());
+    grows_with(5_000, Duration::from_millis(200), "5000 lines parsed", text, work);
+}
+
+/// The same where nothing is right.
+#[test]
+fn a_long_broken_file_parses_in_time() {
+    let text = |lines: usize| {
+        let mut text = String::from("schedule f(m: M) {\n");
+        (0..lines / 5).for_each(|_| text += "    m.f(a b)\n    for b m {\n    x y\n    }\n    let = [1, 2]\n");
+        text
+    };
+    let work = |text: &String| assert!(!parse(FileId(0), text).is_ok());
+    grows_with(5_000, Duration::from_millis(400), "5000 broken lines parsed", text, work);
 }

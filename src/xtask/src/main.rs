@@ -44,7 +44,7 @@ const DEMO: [&str; 6] =
 /// A bare `cargo test` leaves out what needs the worker.
 const FEATURES: &str = "--features=slapoc/worker-tests";
 
-const BENCHES: [Command; 4] = [
+const BENCHES: [Command; 5] = [
     Command { name: "check", does: "time and memory of `slapoc check` on large models", run: bench::check },
     Command {
         name: "train",
@@ -52,6 +52,11 @@ const BENCHES: [Command; 4] = [
         run: bench::train,
     },
     Command { name: "editor", does: "how long a keystroke waits for the language server", run: bench::editor },
+    Command {
+        name: "language",
+        does: "long and deeply nested schedules: parsed, formatted, checked",
+        run: bench_language,
+    },
     Command { name: "kernels", does: "the worker's own kernels beside libtorch's", run: bench_kernels },
 ];
 
@@ -145,5 +150,14 @@ fn bench(arguments: &[String]) -> Result<ExitCode> {
 
 fn bench_kernels(_: &[String]) -> Result<ExitCode> {
     stage::succeed(&mut cargo(&libtorch::find()?, &["bench", "-p", "slapo-runtime"]))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The tests that hold these times to bounds print them.
+fn bench_language(_: &[String]) -> Result<ExitCode> {
+    let tests =
+        ["-p", "slapo-syntax", "-p", "slapo-core", "--test", "robust", "--test", "format", "--test", "schedules"];
+    let build = [&["test", "--release", "--quiet"], &tests[..], &["--", "in_time", "--nocapture", "--test-threads=1"]];
+    stage::succeed(&mut stage::bare_cargo(&build.concat()))?;
     Ok(ExitCode::SUCCESS)
 }

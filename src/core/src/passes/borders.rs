@@ -49,8 +49,9 @@ pub fn insert(model: &Model, graph: Graph, syncs: &[PointSync]) -> Result<Graph,
 }
 
 /// The values at `points`, in every call, of the forward part of a graph that has its syncs already: what stands behind the
-/// syncs of a point. With each goes what was given beside its point, and the call.
-pub fn values(model: &Model, joint: &Joint, points: &[(SyncPoint, u32)]) -> Vec<(u32, ScopeId, ValueId)> {
+/// syncs of a point. With each goes the position of its point, and the call. A point may have none: what the model has there,
+/// such as a dropout that drops nothing, may be gone from the canonical form.
+pub fn values(model: &Model, joint: &Joint, points: &[SyncPoint]) -> Vec<(usize, ScopeId, ValueId)> {
     if points.is_empty() {
         return Vec::new();
     }
@@ -64,14 +65,14 @@ pub fn values(model: &Model, joint: &Joint, points: &[(SyncPoint, u32)]) -> Vec<
     let graph = Graph { outputs, ..graph };
     let edit = Edit { model, differentiable: differentiable(&graph), graph };
     let mut values = Vec::new();
-    for (point, beside) in points {
+    for (position, point) in points.iter().enumerate() {
         let border = match *point {
             SyncPoint::Input { module, port } => Border { module, port, enters: true },
             SyncPoint::Output { module, port } => Border { module, port, enters: false },
             _ => continue,
         };
         let places = edit.places(border).into_iter();
-        values.extend(places.map(|(scope, value)| (*beside, scope, edit.behind_syncs(value))));
+        values.extend(places.map(|(scope, value)| (position, scope, edit.behind_syncs(value))));
     }
     values
 }

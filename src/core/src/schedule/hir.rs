@@ -81,8 +81,18 @@ pub struct Global {
 pub struct Knob {
     /// What it may be; anything of its type without.
     pub domain: Option<Domain>,
-    /// Declared in the file that is checked.
-    pub is_own: bool,
+    /// The module that declares it, such as `blocks.tp`; none for the file that is checked.
+    pub module: Option<String>,
+}
+
+impl Global {
+    /// How the command line calls it: `ratio`, or `blocks.tp.ratio` where a module declares it.
+    pub fn full_name(&self) -> String {
+        match self.knob.as_ref().and_then(|knob| knob.module.as_ref()) {
+            Some(module) => format!("{module}.{}", self.name),
+            None => self.name.clone(),
+        }
+    }
 }
 
 #[derive(Clone, Debug)]

@@ -83,7 +83,7 @@ pub struct Overrides {
     pub micro_batches: Option<u32>,
     /// Leaves out the statements of the entry that begin behind this line (from 1).
     pub until: Option<u32>,
-    /// Values of knobs by name, as a schedule writes them; strings need no quotes.
+    /// Values of knobs by name, `blocks.tp.ratio` for one of a module, as a schedule writes them; strings need no quotes.
     pub knobs: Vec<(String, String)>,
     /// The schedule to start with in place of `main`.
     pub entry: Option<String>,
@@ -104,7 +104,7 @@ pub struct Checked {
     pub skipped: Vec<Skipped>,
     /// Without a `mesh` item: no axes, one rank.
     pub mesh: Mesh,
-    /// The knobs of the file, in its order, with the values that were used.
+    /// The knobs of the modules and of the file, in their order, with the values that were used.
     pub knobs: Vec<KnobValue>,
     /// `None` without a model, or where an error says what is missing.
     pub sizes: Option<InputSizes>,

@@ -40,7 +40,7 @@ pub enum NoPort {
     /// Several do: their numbers and values.
     Several(Vec<(u32, ValueId)>),
     /// There are only so many.
-    Number(usize),
+    Number(Vec<(u32, ValueId)>),
     /// No value of that name; those there are.
     Name(Vec<String>),
 }
@@ -93,7 +93,7 @@ impl<'m> Ports<'m> {
         let graph = &self.model.graph;
         let at = match name {
             PortName::Number(at) if (at as usize) < values.len() => at as usize,
-            PortName::Number(_) => return Err(NoPort::Number(values.len())),
+            PortName::Number(_) => return Err(NoPort::Number((0..).zip(values.iter().copied()).collect())),
             PortName::Named(name) => {
                 let shown = || values.iter().map(|id| graph.value(*id).name.clone()).collect();
                 let at = values.iter().position(|id| graph.value(*id).name == name);

@@ -155,6 +155,16 @@ impl Step {
     pub fn arg(&self, name: &str) -> Option<&Argument> {
         self.args.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
     }
+
+    /// Arguments as listings show them, `dim: out, over: tp`: without those that are what they are by default.
+    pub fn shown_args(&self) -> String {
+        let is_default = |name: &str, value: &Argument| {
+            let parameter = self.primitive.params.iter().find(|parameter| parameter.name == name);
+            parameter.is_some_and(|parameter| parameter.default.as_ref() == Some(value))
+        };
+        let said = self.args.iter().filter(|(name, value)| !is_default(name, value));
+        said.map(|(name, value)| format!("{name}: {value}")).collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// `gpt2.slapo:12`
@@ -176,10 +186,8 @@ pub(super) fn what(primitive: &Primitive, path: &str) -> String {
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "#{} {}", self.id, what(self.primitive, &self.target.path))?;
-        let said = self.args.iter().filter(|(_, value)| !matches!(value, Argument::List(list) if list.is_empty()));
-        for (i, (name, value)) in said.enumerate() {
-            write!(f, "{}{name}: {value}", if i == 0 { " " } else { ", " })?;
-        }
+        let args = self.shown_args();
+        write!(f, "{}{args}", if args.is_empty() { "" } else { " " })?;
         write!(f, "   {}", self.site)
     }
 }

@@ -113,6 +113,20 @@ pub enum Kind {
     Unknown,
 }
 
+impl Kind {
+    /// The words of the language that are such a value, bare or with arguments.
+    pub fn words(&self) -> Option<WordKind> {
+        match self {
+            Kind::Dim => Some(WordKind::Dim),
+            Kind::DType => Some(WordKind::DType),
+            Kind::Order => Some(WordKind::Order),
+            Kind::Collective => Some(WordKind::Collective),
+            Kind::Layout => Some(WordKind::Layout),
+            _ => None,
+        }
+    }
+}
+
 /// `type Mlp = { c_fc: Linear, c_proj: Linear }`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Structure {

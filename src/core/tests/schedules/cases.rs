@@ -188,3 +188,14 @@ fn f23_a_table_in_pieces_gives_a_sum() {
         check("m.transformer.wte.weight.shard(vocab, over: tp)\nm.lm_head.input().grad().sync(all_reduce, over: tp)");
     refused(&run, "S0602", "m.transformer.wte.weight.shard", &["wte.output().sync(all_reduce"]);
 }
+
+/// Every operator is in the graph: what has no rule is named, with the line of the model that computes it.
+#[test]
+fn f39_an_operator_without_a_rule_is_named_with_its_line() {
+    let text = "model \"misc.pt2\"\ninput { batch = 4, seq = 8 }\nmesh { tp = 2 }\nschedule main(m: Misc) {\n\
+                m.embed.output().sync(slice(seq), over: tp)\n}\n";
+    let run = run("case", text).compiled();
+    refused(&run, "S0603", "m.embed.output()", &["`cumsum` has no layout rule", "torch.cumsum(x, dim=1)"]);
+    let [line] = run.diagnostics[0].excerpt.as_slice() else { panic!("{}", run.rendered()) };
+    assert!(line.file == "make.py" && line.line > 60, "{}:{}", line.file, line.line);
+}

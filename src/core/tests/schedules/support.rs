@@ -111,13 +111,13 @@ pub fn replacement(name: &str) -> Imported {
 }
 
 /// Checks a text on a model that it does not name.
-pub fn run_on(model: &Model, text: &str) -> Run {
+pub fn run_on(model: &Arc<Model>, text: &str) -> Run {
     let mut files = SourceMap::new();
     let file = files.add("test.slapo", text);
     let parsed = parse(file, text);
     let checked = check(&mut files, file, &parsed, &Modules::default(), Some(model), &Overrides::default());
     let diagnostics = checked.diagnostics.clone();
-    Run { files, file, parsed, model: None, checked, diagnostics }
+    Run { files, file, parsed, model: Some(Arc::clone(model)), checked, diagnostics }
 }
 
 impl Run {

@@ -7,6 +7,8 @@ pub mod github;
 pub mod human;
 pub mod json;
 pub mod short;
+#[cfg(test)]
+mod tests;
 
 use slapo_syntax::{Code, Severity, SourceMap, Span};
 use std::borrow::Cow;

@@ -144,7 +144,25 @@ fn meaning(class: &str) -> String {
     format!("{class}: {meaning}")
 }
 
+/// From this part of the peak on it is worth it to make the tensors of the loss smaller.
+const NOTABLE: u64 = 16;
+
 fn memory(text: &mut String, memory: &MemoryChange, ranks: i64) -> Result {
+    terms(text, memory, ranks)?;
+    let Some(largest) = &memory.largest else { return Ok(()) };
+    let (name, shape, size) = (&largest.name, &largest.shape, bytes(largest.bytes));
+    writeln!(text, "  the largest activation is `{name}` {shape:?}, {size}")?;
+    if largest.is_of_loss && largest.bytes * NOTABLE >= memory.after.peak() {
+        writeln!(
+            text,
+            "  it has an entry for every token and class: `std.parallel.vocab` splits classes over ranks, and the"
+        )?;
+        writeln!(text, "  loss with them; `accumulate` computes the loss of fewer rows at a time")?;
+    }
+    Ok(())
+}
+
+fn terms(text: &mut String, memory: &MemoryChange, ranks: i64) -> Result {
     let after = memory.after;
     let of = match (ranks, memory.peaks) {
         (1, _) => String::new(),

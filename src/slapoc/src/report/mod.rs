@@ -19,7 +19,7 @@ use layouts::{ModuleLayouts, layouts};
 use patterns::{cover, patterns};
 use serde::Serialize;
 use slapo_core::compile::{Compiled, Effects};
-use slapo_core::memory::{Memory, predict};
+use slapo_core::memory::{Largest, Memory, largest, predict};
 use slapo_core::primitives::Class;
 use slapo_core::schedule::{Argument, Checked, FrameKind, KnobValue, Place, Skipped, Step, Target};
 use slapo_model::{Model, ParameterId};
@@ -106,6 +106,8 @@ pub struct MemoryChange {
     /// Absent where the model does not compile without the schedule.
     pub before: Option<Memory>,
     pub after: Memory,
+    /// The largest activation at the peak.
+    pub largest: Option<Largest>,
 }
 
 #[derive(Debug, Serialize)]
@@ -193,6 +195,7 @@ pub fn report(ready: &Ready, before: Option<&Compiled>, after: &Compiled, ranks:
             peaks: [&ranks.first, &ranks.last].map(|program| predict(program).peak()),
             before: before.map(|c| predict(&c.program)),
             after: predict(&ranks.chosen),
+            largest: largest(&ranks.chosen),
         },
         parameters: Parameters {
             trained: count(model, &trained),
@@ -202,7 +205,10 @@ pub fn report(ready: &Ready, before: Option<&Compiled>, after: &Compiled, ranks:
         },
         rerun: after.joint.rerun.iter().map(|(op, n)| Rerun { operator: op.clone(), nodes: *n }).collect(),
         merged: chosen::merged(model, &checked.effects, after),
-        not_applied: checked.skipped.iter().map(|skipped| not_applied(loaded, skipped)).collect(),
+        not_applied: {
+            let skipped = checked.skipped.iter().map(|skipped| not_applied(loaded, skipped));
+            skipped.chain(after.not_kept.iter().filter_map(|at| not_kept(checked, *at))).collect()
+        },
     }
 }
 
@@ -289,10 +295,8 @@ struct Key {
 }
 
 fn key(loaded: &Loaded, step: &Step, path: &str) -> Key {
-    let said = step.args.iter().filter(|(_, value)| !matches!(value, Argument::List(list) if list.is_empty()));
-    let args: Vec<String> = said.map(|(name, value)| format!("{name}: {value}")).collect();
     let (cause, via) = cause(loaded, step);
-    Key { primitive: step.primitive.name, args: args.join(", "), cause, via, shape: patterns::shape(path) }
+    Key { primitive: step.primitive.name, args: step.shown_args(), cause, via, shape: patterns::shape(path) }
 }
 
 /// The statement of the user's file that led to the step, and where in a library it then stands.
@@ -364,6 +368,20 @@ fn not_applied(loaded: &Loaded, skipped: &Skipped) -> NotApplied {
     let site = skipped.chain.frames().map(|frame| &frame.site).find(|site| &*site.file == own);
     let site = if &*skipped.site.file == own { &skipped.site } else { site.unwrap_or(&skipped.site) };
     NotApplied { what: skipped.what.clone(), reason: skipped.reason.clone(), cause: site.to_string() }
+}
+
+/// A point of `checkpoint(keep: […])`, by its position among all that are kept.
+fn not_kept(checked: &Checked, at: usize) -> Option<NotApplied> {
+    let (before, id) = (&checked.effects.kept[..at], checked.effects.kept[at].1);
+    let step = checked.step(id)?;
+    let Some(Argument::List(points)) = step.arg("keep") else { return None };
+    let point = points.get(before.iter().filter(|(_, step)| *step == id).count())?;
+    Some(NotApplied {
+        what: format!("keep {point}"),
+        reason: "nothing is computed there any more: the value is that of another point, which is recomputed"
+            .to_owned(),
+        cause: step.site.to_string(),
+    })
 }
 
 fn count(model: &Model, parameters: &[ParameterId]) -> Count {

@@ -113,6 +113,9 @@ impl<'a> Expander<'a> {
         if !primitive.receiver.takes(place, point.is_some(), found.is_some()) {
             return Err(self.wrong_target(primitive, place, point.is_some(), receiver));
         }
+        if self.not_taken.is_here {
+            return Ok(());
+        }
         let site = self.site(span);
         let chain = self.chain.clone();
         let state = self.state.as_mut().ok_or(Stop::Reported)?;

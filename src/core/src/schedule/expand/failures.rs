@@ -14,6 +14,7 @@ const MOST_FAILURES: u32 = 2_000;
 impl Expander<'_> {
     /// Reports a failure of the statement at hand.
     pub(super) fn fail(&mut self, diagnostic: Diagnostic) -> Stop {
+        let Some(diagnostic) = self.not_taken.said(diagnostic) else { return Stop::Reported };
         let located = self.located(diagnostic);
         self.report.push(located);
         self.failed()

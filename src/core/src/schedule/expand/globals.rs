@@ -49,13 +49,12 @@ impl Expander<'_> {
         Ok(chosen)
     }
 
-    /// The knobs of the checked file that have a value.
+    /// The knobs that have a value: those of the modules that are used, then those of the checked file.
     pub fn knobs(&self) -> Vec<KnobValue> {
-        let own = self.hir.globals.iter().zip(&self.globals);
-        let own = own.filter(|(global, _)| global.knob.as_ref().is_some_and(|knob| knob.is_own));
-        let known = own.filter_map(|(global, memo)| match memo {
+        let all = self.hir.globals.iter().zip(&self.globals).filter(|(global, _)| global.knob.is_some());
+        let known = all.filter_map(|(global, memo)| match memo {
             Memo::Done(value) => {
-                let (name, value) = (global.name.clone(), self.argument(value));
+                let (name, value) = (global.full_name(), self.argument(value));
                 Some(KnobValue { name, value, is_set: global.set.is_some() })
             }
             Memo::Open | Memo::Failed => None,
@@ -64,7 +63,7 @@ impl Expander<'_> {
     }
 
     fn in_domain(&mut self, global: &Global, value: &Value, is_set: bool) -> Eval<()> {
-        let (name, span) = (&global.name, global.value.span);
+        let (name, span) = (global.full_name(), global.value.span);
         let (fits, legal) = match global.knob.as_ref().and_then(|knob| knob.domain.as_ref()) {
             None => return Ok(()),
             Some(Domain::Range { start, end, inclusive }) => {

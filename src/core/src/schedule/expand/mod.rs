@@ -4,6 +4,7 @@
 //! statement is looked at. A statement that fails is reported and left out; what depends on it is left out without a
 //! word. Read [`Expander`] first; `values` evaluates expressions, `calls` makes steps.
 
+mod branches;
 mod calls;
 mod coerce;
 mod failures;
@@ -66,6 +67,7 @@ pub struct Expander<'a> {
     depth: u32,
     /// Under `try`: what is not applicable is no error.
     is_trying: bool,
+    not_taken: branches::NotTaken,
     work: u32,
     failures: u32,
 }
@@ -114,6 +116,7 @@ impl<'a> Expander<'a> {
             chain: Chain::default(),
             depth: 0,
             is_trying: false,
+            not_taken: branches::NotTaken::default(),
             work: 0,
             failures: 0,
         }
@@ -176,12 +179,15 @@ impl<'a> Expander<'a> {
             }
             StmtKind::For { local, name, head, domain, body } => self.for_stmt(*local, name, *head, domain, body),
             StmtKind::If { branches, otherwise } => {
-                for (condition, body) in branches {
+                let mut taken = None;
+                for (at, (condition, _)) in branches.iter().enumerate() {
                     if self.truth(condition)? {
-                        return self.block(body);
+                        taken = Some(at);
+                        break;
                     }
                 }
-                self.block(otherwise)
+                self.not_taken(branches, otherwise, taken);
+                self.block(taken.map_or(otherwise, |at| &branches[at].1))
             }
             StmtKind::Require { condition, message } => self.require(condition, message.as_deref()),
             StmtKind::Call { call, is_tried } => self.call(call, *is_tried),
@@ -264,6 +270,9 @@ impl<'a> Expander<'a> {
 
     /// Counts one unit of work.
     fn work(&mut self, span: Span) -> Eval<()> {
+        if self.not_taken.is_here {
+            return self.not_taken.work();
+        }
         self.work += 1;
         let steps = self.state.as_ref().map_or(0, |state| state.steps.len());
         if self.work <= MOST_WORK && steps <= MOST_STEPS {

@@ -133,7 +133,10 @@ impl Expander<'_> {
         let help = match did_you_mean(name, known.iter().copied()) {
             _ if is_list && in_children => format!("it is a list; `.*.{name}` takes that of every element"),
             Some(help) => help,
-            None => exists(place, model),
+            None => match elsewhere(place, name, model) {
+                Some(path) => format!("{}; there is `{path}`", exists(place, model)),
+                None => exists(place, model),
+            },
         };
         let diagnostic = Diagnostic::error(Code::NoSuchName, format!("{} has no `{name}`", self.path(place)))
             .primary(span, "not there")
@@ -249,6 +252,18 @@ impl Expander<'_> {
 fn resolve(number: i128, count: usize) -> Option<usize> {
     let at = if number < 0 { number.checked_add(count as i128)? } else { number };
     usize::try_from(at).ok().filter(|at| *at < count)
+}
+
+/// The first module below a place whose path ends in a name, which may be several with dots between.
+fn elsewhere(place: Place, name: &str, model: &Model) -> Option<String> {
+    let names: Vec<&str> = name.split('.').collect();
+    let follow = |from: Place| names.iter().try_fold(from, |place, name| place.named(model, name));
+    place
+        .below(model)
+        .into_iter()
+        .filter_map(follow)
+        .find(|found| found.module().is_some())
+        .map(|found| found.path(model))
 }
 
 /// What there is at a place, for a help.

@@ -225,11 +225,11 @@ impl Expander<'_> {
                     self.ports_in_words(&ports)
                 )),
             ),
-            NoPort::Number(0) => (format!("{path} has no {what}s"), None),
-            NoPort::Number(count) => (
-                format!("{path} has {count} {what}s"),
-                Some(format!("ports are counted from 0, so up to `.{what}({})`", count - 1)),
-            ),
+            NoPort::Number(ports) if ports.is_empty() => (format!("{path} has no {what}s"), None),
+            NoPort::Number(ports) => {
+                let count = if ports.len() == 1 { format!("1 {what}") } else { format!("{} {what}s", ports.len()) };
+                (format!("{path} has {count}"), Some(format!("counted from 0: {}", self.ports_in_words(&ports))))
+            }
             NoPort::Name(names) => {
                 (format!("no {what} of {path} has this name"), Some(format!("there are {}", some_of(names))))
             }

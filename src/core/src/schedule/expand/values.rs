@@ -177,7 +177,8 @@ impl Expander<'_> {
             }
             Function::Choose => {
                 let [condition, yes, no] = args else { return Err(Stop::Reported) };
-                let chosen = if self.truth(condition)? { yes } else { no };
+                let (chosen, other) = if self.truth(condition)? { (yes, no) } else { (no, yes) };
+                self.not_chosen(condition, other);
                 return self.value(chosen);
             }
             _ => {}

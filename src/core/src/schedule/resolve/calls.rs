@@ -2,7 +2,7 @@
 
 use super::super::builtins::{self, Function, Query, WORDS};
 use super::super::hir::{Call, Callee, Expr, ExprKind, Param};
-use super::super::nearest::{corrected, did_you_mean, some_of};
+use super::super::nearest::{corrected, did_you_mean, listed, some_of};
 use super::super::types::{Kind, PlaceKind, Ty, Want, WordKind};
 use super::Unit;
 use crate::primitives::{self, Primitive, Receiver};
@@ -158,6 +158,11 @@ impl Unit<'_, '_> {
             Kind::Weights | Kind::Ports => return self.pairs(want, value, at, name),
             _ => {}
         }
+        if let Some(word) = value.and_then(bare_word)
+            && self.unknown_word(want, word, name)
+        {
+            return Expr::error(word.span());
+        }
         let value = self.expr(value, at);
         if want.accepts(&value.ty) {
             return if self.covers(want, &value) { value } else { Expr::error(value.span) };
@@ -165,6 +170,28 @@ impl Unit<'_, '_> {
         let message = format!("`{name}` takes {want}, not {}", value.ty);
         self.error(Diagnostic::error(Code::WrongType, message).primary(value.span, value.ty.to_string()));
         Expr::error(value.span)
+    }
+
+    /// Says that a name which means nothing stands where words of the language are wanted.
+    fn unknown_word(&mut self, want: &Want, name: SyntaxToken<'_>, argument: &str) -> bool {
+        let Some(kind) = want.kind.words() else { return false };
+        let text = name.text();
+        let is_known = self.visible(text, name.span()).is_some()
+            || self.is_excused(text)
+            || self.names.later.contains_key(text)
+            || self.names.callables.contains_key(text)
+            || Function::find(text).is_some();
+        if is_known {
+            return false;
+        }
+        let legal: Vec<&str> = WORDS.iter().filter(|word| word.kind == kind).map(|word| word.name).collect();
+        let near = self.locals.iter().map(|local| local.name.as_str()).chain(legal.iter().copied());
+        let help = did_you_mean(text, near).unwrap_or_else(|| format!("legal here are {}", listed(&legal, "and")));
+        let diagnostic = Diagnostic::error(Code::UnknownName, format!("there is no `{text}` here"))
+            .primary(name.span(), format!("`{argument}` takes {want}"))
+            .help(help);
+        self.error(corrected(diagnostic, name.span(), text, legal));
+        true
     }
 
     /// Arguments by the parameters they are for; `None` where they do not fit them. A value of the wrong type is an error
@@ -289,5 +316,14 @@ impl Unit<'_, '_> {
                 .help("a call runs once per element of one selection: write the other as a loop"),
         );
         false
+    }
+}
+
+/// The name of `reduce`, or of `reduce(seq)`.
+fn bare_word(value: ast::Expr<'_>) -> Option<SyntaxToken<'_>> {
+    match value {
+        ast::Expr::Name(name) => name.syntax().first_token(),
+        ast::Expr::Call(call) => call.name(),
+        _ => None,
     }
 }

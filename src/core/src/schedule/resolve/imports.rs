@@ -182,7 +182,7 @@ impl Resolver<'_> {
         let file = self.files.add(name, text.clone());
         let parsed = parse(file, &text);
         parsed.diagnostics.iter().for_each(|diagnostic| self.report.push(diagnostic.clone()));
-        let names = Rc::new(Unit::new(self, &parsed, Some(folder)).items(&parsed));
+        let names = Rc::new(Unit::new(self, &parsed, Some((&key, folder))).items(&parsed));
         self.modules.insert(key, Some(names.clone()));
         names
     }

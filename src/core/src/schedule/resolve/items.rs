@@ -136,8 +136,8 @@ impl Unit<'_, '_> {
         let value = self.expr(item.default(), item.span());
         let domain = item.domain().map(|domain| self.domain(Some(domain), item.span()));
         self.knob_type(&value.ty, domain.as_ref(), value.span);
-        let is_own = self.is_user;
-        self.global(item.name(), value, Some(Knob { domain, is_own }));
+        let module = self.module.clone();
+        self.global(item.name(), value, Some(Knob { domain, module }));
     }
 
     fn global(&mut self, name: Option<SyntaxToken<'_>>, value: Expr, knob: Option<Knob>) {

@@ -119,6 +119,8 @@ struct Unit<'a, 'f> {
     resolver: &'a mut Resolver<'f>,
     /// The file that is checked, whose `main`, `mesh` and `input` count; not a module.
     is_user: bool,
+    /// Of a module its path, such as `blocks.tp`.
+    module: Option<String>,
     /// Where the modules are that it names.
     folder: String,
     names: Names,
@@ -142,18 +144,20 @@ struct Local {
 }
 
 impl<'a, 'f> Unit<'a, 'f> {
-    /// `folder` is that of a module.
-    fn new(resolver: &'a mut Resolver<'f>, parse: &Parse, folder: Option<&str>) -> Unit<'a, 'f> {
+    /// `module` is the path of a module, with slashes, and the folder from which it names others.
+    fn new(resolver: &'a mut Resolver<'f>, parse: &Parse, module: Option<(&str, &str)>) -> Unit<'a, 'f> {
         let mut names = Names::default();
         if !parse.is_ok() {
             names.excused = words_of_broken_text(parse);
         }
-        let (is_user, folder) = (folder.is_none(), folder.unwrap_or_default().to_string());
+        let is_user = module.is_none();
+        let folder = module.map_or(String::new(), |(_, folder)| folder.to_string());
+        let module = module.map(|(path, _)| path.replace('/', "."));
         // A comment above another item may be its documentation.
         let first = parse.file().items().next();
         let first = first.filter(|item| matches!(item, Item::Use(_) | Item::Model(_) | Item::Input(_) | Item::Mesh(_)));
         let imports = first.map(|item| item.span().at_start());
-        Unit { resolver, is_user, folder, names, imports, locals: Vec::new(), slots: 0, current: None }
+        Unit { resolver, is_user, module, folder, names, imports, locals: Vec::new(), slots: 0, current: None }
     }
 
     fn error(&mut self, diagnostic: Diagnostic) {

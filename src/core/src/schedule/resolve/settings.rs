@@ -12,18 +12,27 @@ use slapo_syntax::{Code, Diagnostic, FileId, Parse, Span};
 use std::sync::Arc;
 
 impl Resolver<'_> {
-    /// Gives the knobs of the checked file the values that the command line chooses. Of several for one knob the last counts.
+    /// Gives knobs the values that the command line chooses: those of the checked file, those it imports, and by
+    /// `blocks.tp.ratio` those of any module that is used. Of several for one knob the last counts.
     pub(super) fn settings(&mut self, names: &Names, overrides: &Overrides) {
         for (name, text) in &overrides.knobs {
-            let global = match names.values.get(name) {
-                Some((Named::Global(id), _)) if self.is_knob(*id) => *id,
-                _ => {
-                    self.no_knob(names, name, text);
-                    continue;
-                }
+            let visible = match names.values.get(name) {
+                Some((Named::Global(id), _)) => Some(*id).filter(|id| self.hir.global(*id).knob.is_some()),
+                _ => None,
             };
-            self.set(names, global, name, text);
+            match visible.or_else(|| self.knobs().find(|(_, known)| known == name).map(|(id, _)| id)) {
+                Some(id) => self.set(names, id, name, text),
+                None => self.no_knob(names, name, text),
+            }
         }
+    }
+
+    /// All knobs, with their full names.
+    fn knobs(&self) -> impl Iterator<Item = (GlobalId, String)> {
+        let globals = self.hir.globals.iter().enumerate();
+        globals
+            .filter(|(_, global)| global.knob.is_some())
+            .map(|(at, global)| (GlobalId(at as u32), global.full_name()))
     }
 
     fn set(&mut self, names: &Names, global: GlobalId, name: &str, text: &str) {
@@ -56,11 +65,6 @@ impl Resolver<'_> {
         );
     }
 
-    /// Whether it is a knob of the checked file; those of modules keep their defaults.
-    fn is_knob(&self, id: GlobalId) -> bool {
-        self.hir.global(id).knob.as_ref().is_some_and(|knob| knob.is_own)
-    }
-
     fn no_knob(&mut self, names: &Names, name: &str, text: &str) {
         if names.excused.contains(name) {
             return;
@@ -72,9 +76,9 @@ impl Resolver<'_> {
             }
             _ => diagnostic,
         };
-        let is_knob = |named: &Named| matches!(named, Named::Global(id) if self.is_knob(*id));
-        let knobs = names.values.iter().filter(|(_, (named, _))| is_knob(named)).map(|(name, _)| name.as_str());
-        let known: Vec<&str> = knobs.collect();
+        let mut knobs: Vec<String> = self.knobs().map(|(_, name)| name).collect();
+        knobs.sort();
+        let known: Vec<&str> = knobs.iter().map(String::as_str).collect();
         let help = did_you_mean(name, known.iter().copied()).unwrap_or_else(|| match known.as_slice() {
             [] => format!("it has none: `knob {name} = {text}` declares one"),
             known => format!("its knobs are {}", some_of(known)),
