@@ -93,8 +93,9 @@ fn processes_give_the_bits_of_the_simulated_mesh() {
 #[test]
 fn what_ranks_share_they_do_not_hold() {
     let summary = |schedule: &str, set: &[&str]| -> Value {
+        // Of a batch whose activations are larger than the model.
         let options = ["--steps", "2", "--nproc", "2", "--threads", "1", "--message-format", "json"];
-        let run = run(&arguments(schedule, &[&options[..], set].concat())).expect(0);
+        let run = run(&[&["train", schedule, "--data", TEXT], &options[..], set].concat()).expect(0);
         serde_json::from_str(run.stdout.lines().last().expect("a summary")).expect("JSON")
     };
     let mut known = summary(DP, &[]);

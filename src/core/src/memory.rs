@@ -5,7 +5,7 @@
 //! own scratch memory is not in it.
 
 use serde::Serialize;
-use slapo_program::{Function, Instr, Op, Program, Role, Value};
+use slapo_program::{Collective, Function, Instr, Op, Program, Role, Value};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -226,28 +226,34 @@ impl Walk<'_> {
         if taken { bytes } else { 0 }
     }
 
-    /// Rerunning an operator computes its results once more. A collective whose results are globals has them beside what
-    /// they replace; several travel as a copy in a row.
+    /// Rerunning an operator computes its results once more; a collective has more than its operand and its result.
     fn workspace(&self, instr: &Instr) -> u64 {
         match instr.op {
             Op::Vjp { .. } => instr.reads().map(|v| rounded(self.program.ty(v).bytes())).max().unwrap_or(0),
-            Op::Collective { .. } => {
-                let bytes = |v: Value| self.program.ty(v).bytes();
-                let given = instr.reads().map(bytes).sum();
-                let got: u64 = instr.outs.iter().flatten().map(|v| bytes(*v)).sum();
-                let is_global = matches!(instr.outs.first(), Some(Some(Value::Global(_))));
-                match instr.outs.len() {
-                    1 => {
-                        if is_global {
-                            rounded(got)
-                        } else {
-                            0
-                        }
-                    }
-                    _ => rounded(given) + rounded(got),
-                }
+            Op::Collective { axis, kind } => {
+                self.of_collective(instr, kind, self.program.mesh[axis as usize].size as u64)
             }
             _ => 0,
+        }
+    }
+
+    /// What the others send, and of several tensors the row that they travel in. Results that are globals stand beside what
+    /// they replace until they are complete; gradients that are summed up in place leave when they are in the row.
+    fn of_collective(&self, instr: &Instr, kind: Collective, parts: u64) -> u64 {
+        if parts == 1 {
+            return 0;
+        }
+        let bytes = |v: Value| self.program.ty(v).bytes();
+        let given: u64 = instr.reads().map(bytes).sum();
+        let got: u64 = instr.outs.iter().flatten().map(|v| bytes(*v)).sum();
+        let is_global = matches!(instr.outs.first(), Some(Some(Value::Global(_))));
+        let beside = if is_global { rounded(got) } else { 0 };
+        match (kind, instr.outs.len()) {
+            (Collective::AllGather { .. }, 1) => beside + rounded(given) * (parts - 1),
+            (Collective::ReduceScatter { .. }, 1) => beside + rounded(given) / parts * (parts - 1),
+            (Collective::AllGather { .. }, _) => beside + rounded(got),
+            (Collective::ReduceScatter { .. }, _) => beside + rounded(given) / parts * (2 * parts - 1),
+            _ => beside,
         }
     }
 }

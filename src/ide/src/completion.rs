@@ -308,7 +308,7 @@ impl List<'_> {
                 self.names(view, at, |by| matches!(by, By::Let(_) | By::For(_) | By::Param(..)))
             }
             Some(Kind::Pattern) => self.names(view, at, |by| matches!(by, By::Pattern(_) | By::Import(..))),
-            Some(Kind::Operator) => self.operators(),
+            Some(Kind::Operator | Kind::Replacement) => self.operators(),
             _ => self.anything(view, at),
         }
     }

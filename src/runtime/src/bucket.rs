@@ -125,7 +125,7 @@ mod tests {
         let parts = 3;
         let shapes: [&[i64]; 3] = [&[7, 2], &[3, 5], &[4, 1]];
         let tensor = |rank: i64, shape: &[i64]| {
-            let count = shape.iter().product();
+            let count: i64 = shape.iter().product();
             (Tensor::arange(count, (Kind::Double, Device::Cpu)) + 100 * rank).reshape(shape)
         };
         let scatter = Collective::ReduceScatter { dim: 0, groups: 1 };

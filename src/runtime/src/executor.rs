@@ -190,12 +190,20 @@ impl Executor {
         }
     }
 
-    /// What this rank brings to a collective.
+    /// What this rank brings to a collective. Several globals that their results replace are gone then.
     pub fn contribution(&mut self, call: Call, i: usize) -> Result<Tensor> {
-        self.at(call, i, |run, instr, _| match (run.tensors(instr)?.as_slice(), bucket(run.program, instr)) {
-            ([one], _) => Ok(one.shallow_clone()),
-            (several, Some((bucket, _))) => bucket.brought(several),
-            (_, None) => Err("is no collective".to_owned()),
+        self.at(call, i, |run, instr, _| {
+            let row = match (run.tensors(instr)?.as_slice(), bucket(run.program, instr)) {
+                ([one], _) => return Ok(one.shallow_clone()),
+                (several, Some((bucket, _))) => bucket.brought(several)?,
+                (_, None) => return Err("is no collective".to_owned()),
+            };
+            for value in instr.reads().filter(|value| instr.outs.contains(&Some(*value))) {
+                if let Value::Global(global) = value {
+                    run.globals[global as usize] = None;
+                }
+            }
+            Ok(row)
         })
     }
 

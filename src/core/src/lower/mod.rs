@@ -300,7 +300,9 @@ impl<'a> Lower<'a> {
                 _ => self.global(&parameter.names[0], ty, Role::Gradient),
             };
             let own = self.program.parameters.iter().find(|q| q.names == parameter.names).map_or(0, |q| q.global);
+            // An axis of one rank splits nothing, and sums are then taken in the order of the unsharded model.
             let axes = self.target.boxes.get(p).into_iter().flatten().map(|(axis, _)| *axis);
+            let axes = axes.filter(|axis| self.target.mesh.get(*axis).is_some_and(|axis| axis.size > 1));
             let axes = axes.chain(scattered.map(|scattered| scattered.axis as usize)).collect();
             let gradient = piece.unwrap_or(whole);
             gradients.entry(value).or_default().push(self.gradients.len());

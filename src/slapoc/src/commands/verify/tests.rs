@@ -219,18 +219,25 @@ fn a_wrong_number_is_found_by_its_operator() {
 #[test]
 fn shared_updates_without_a_collective_are_wrong() {
     let zero = |stage: u8| SCHEDULE.replace("m.data", &format!("m.zero(stage: {stage}, over: dp)\n m.data"));
-    let own_piece = |program: &mut Program, kind: FunctionKind| {
-        let piece = program.parameters.iter().find_map(|p| p.piece);
+    let own_pieces = |program: &mut Program, kind: FunctionKind| {
         let rank = program.coordinates[0];
-        let scatters =
-            |instr: &Instr| matches!(instr.op, Op::Collective { kind: Collective::ReduceScatter { .. }, .. });
-        let all = program.functions.iter_mut().filter(|f| f.kind == kind).flat_map(|f| &mut f.body);
-        let instr = all.into_iter().find(|instr| scatters(instr)).expect("a reduce-scatter");
-        let Op::Collective { kind: Collective::ReduceScatter { dim, groups }, .. } = instr.op else { return };
-        instr.op = Op::Part(piece.unwrap_or(Split::even(dim, groups, 2, Part::Rank(rank))));
+        let function = program.functions.iter_mut().find(|f| f.kind == kind).expect("is there");
+        let kind = |instr: &Instr| match instr.op {
+            Op::Collective { kind: Collective::ReduceScatter { dim, groups }, .. } => Some((dim, groups)),
+            _ => None,
+        };
+        let at = function.body.iter().position(|instr| kind(instr).is_some()).expect("a reduce-scatter");
+        let Instr { args, outs, free, origin, .. } = function.body.remove(at);
+        let cut = args.into_iter().zip(outs).map(|(whole, out)| {
+            let op = Op::Part(Split::even(0, 1, 2, Part::Rank(rank)));
+            Instr { op, args: vec![whole], named: Vec::new(), outs: vec![out], free: Vec::new(), origin }
+        });
+        let mut cut: Vec<Instr> = cut.collect();
+        cut.last_mut().expect("a tensor").free = free;
+        function.body.splice(at..at, cut);
     };
     for (stage, kind) in [(1, FunctionKind::Reduction), (2, FunctionKind::Backward), (3, FunctionKind::Backward)] {
-        let report = verify_of(&zero(stage), |program| own_piece(program, kind));
+        let report = verify_of(&zero(stage), |program| own_pieces(program, kind));
         assert_eq!(verdict_of(&report, "gradients"), Some(Verdict::Wrong), "stage {stage}");
         let parting = report.parting.expect("gradients differ");
         assert_eq!(parting.phase, "backward", "stage {stage}");
