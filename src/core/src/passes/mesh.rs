@@ -397,7 +397,11 @@ impl Mesh<'_> {
                 let elsewhere = |f: &LayoutFault| {
                     f.origin.as_ref().is_some_and(|origin| !origin.encloses(own)) && f.origin == fault.origin
                 };
-                if !faults.iter().any(elsewhere) {
+                // Of what makes the loss partial, the head's gradients are too.
+                let of_loss = |f: &LayoutFault| {
+                    matches!(f.problem, LayoutProblem::Loss { .. }) && !f.steps.is_empty() && f.steps == fault.steps
+                };
+                if !faults.iter().any(|f| elsewhere(f) || of_loss(f)) {
                     faults.push(fault);
                 }
             }
