@@ -1,5 +1,5 @@
-//! `slapoc verify` of sequence parallelism: norms, dropout and residuals on a rank's piece of every sequence, beside libtorch's
-//! own autograd; and what `apply` says that it moves.
+//! `slapoc verify` of sequence and context parallelism: norms, dropout and residuals, or all but attention, on a rank's piece of
+//! every sequence, beside libtorch's own autograd; and what `apply` says that they move.
 
 use super::{report, root, slapoc};
 use serde_json::Value;
@@ -72,11 +72,15 @@ const MODELS: [(&str, &str, &str); 4] = [
 ];
 
 fn written(folder: &Path, model: &str, dp: i64, tp: i64, body: &str) -> PathBuf {
+    on(folder, model, &format!("dp = {dp}, tp = {tp}"), body)
+}
+
+fn on(folder: &Path, model: &str, mesh: &str, body: &str) -> PathBuf {
     let path = folder.join("sequences.slapo");
     let text = format!(
         "use std.parallel.{{sequence_column, sequence_gather, sequence_norm, sequence_row, sequence_vocab}}\n\
-         use std.parallel.{{column, row, vocab}}\nmodel \"{}\"\ninput {{ batch = 8, seq = 12 }}\n\
-         mesh {{ dp = {dp}, tp = {tp} }}\nschedule main(m: Module) {{\n{body}\nm.data_parallel(over: dp)\n}}\n",
+         use std.parallel.{{column, row, ulysses_in, ulysses_out, vocab}}\nmodel \"{}\"\n\
+         input {{ batch = 8, seq = 12 }}\nmesh {{ {mesh} }}\nschedule main(m: Module) {{\n{body}\nm.data_parallel(over: dp)\n}}\n",
         root().join(model).display()
     );
     std::fs::write(&path, text).expect("writing the schedule");
@@ -119,6 +123,7 @@ fn flattened_sequences_that_do_not_divide_name_the_legal_sizes() {
     let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("S0601") && said.contains("legal sizes of `tp` here: 1, 3, 5, 15"), "{said}");
+    assert!(said.contains("8 times 15 become 120 here"), "{said}");
     assert_eq!(said.matches("\"severity\":\"error\"").count(), 1, "{said}");
 }
 
@@ -159,4 +164,109 @@ fn sequence_parallelism_moves_what_tensor_parallelism_moves() {
     assert_eq!(activations.0, 14, "two layers of three blocks, the embedding and the head, forward and backward");
     assert_eq!(scattered, activations);
     assert_eq!(gathered, (activations.0, activations.1 / 2), "a call's bytes are what a rank puts in");
+}
+
+/// The mask of BERT is an input, with padding; the MLP of OPT flattens its tokens.
+const BERT_CONTEXT: &str = "sequence_vocab(m.bert.embeddings.word_embeddings, over: cp)
+m.bert.embeddings.{position_embeddings, token_type_embeddings}.weight.grad().sync(all_reduce, over: cp)
+sequence_norm(m.bert.embeddings.LayerNorm, over: cp)
+for l in m.bert.encoder.layer {
+    ulysses_in(l.attention.self.{query, key, value}, over: cp)
+    ulysses_out(l.attention.output.dense, over: cp)
+    sequence_norm([l.attention.output.LayerNorm, l.output.LayerNorm], over: cp)
+    [l.intermediate.dense, l.output.dense].{weight, bias}.grad().sync(all_reduce, over: cp)
+}
+let p = m.cls.predictions
+sequence_norm(p.transform.{dense, LayerNorm}, over: cp)
+sequence_gather(p.decoder, over: cp)
+p.bias.shard(0, over: cp, uneven: true)";
+
+const OPT_CONTEXT: &str = "let d = m.model.decoder
+sequence_vocab(d.embed_tokens, over: cp)
+d.embed_positions.weight.grad().sync(all_reduce, over: cp)
+for l in d.layers {
+    sequence_norm(l.{self_attn_layer_norm, final_layer_norm}, over: cp)
+    ulysses_in(l.self_attn.{q_proj, k_proj, v_proj}, over: cp)
+    ulysses_out(l.self_attn.out_proj, over: cp)
+    l.{fc1, fc2}.{weight, bias}.grad().sync(all_reduce, over: cp)
+}
+sequence_norm(d.final_layer_norm, over: cp)
+sequence_gather(m.lm_head, over: cp)";
+
+/// Heads over two axes: those that tensor parallelism leaves a rank are what it exchanges.
+const GPT2_CONTEXT: &str = "for b in m.transformer.h {
+    sequence_norm(b.{ln_1, ln_2}, over: cp)
+    column(b.attn.c_attn, over: tp, groups: 3)
+    row(b.attn.c_proj, over: tp)
+    column(b.mlp.c_fc, over: tp)
+    row(b.mlp.c_proj, over: tp)
+    b.{attn, mlp}.{c_attn?, c_fc?, c_proj}.{weight, bias}.grad().sync(all_reduce, over: cp)
+    b.attn.c_attn.output().sync(all_to_all(seq, hidden, groups: 6), over: cp)
+    b.attn.c_attn.output().grad().sync(all_to_all(hidden, seq), over: cp)
+    b.attn.c_proj.input().sync(all_to_all(hidden, seq), over: cp)
+    b.attn.c_proj.input().grad().sync(all_to_all(seq, hidden, groups: 2), over: cp)
+}
+sequence_norm(m.transformer.ln_f, over: cp)
+sequence_vocab(m.transformer.wte, over: cp)
+sequence_gather(m.lm_head, over: cp)
+m.transformer.wpe.weight.grad().sync(all_reduce, over: cp)";
+
+/// Four ranks with a query head each, and two with the same head of keys and values.
+const LLAMA_CONTEXT: &str = "for l in m.model.layers {
+    let a = l.self_attn
+    sequence_norm(l.{input_layernorm, post_attention_layernorm}, over: cp)
+    a.{q_proj, k_proj, v_proj, o_proj}.weight.grad().sync(all_reduce, over: cp)
+    l.mlp.{gate_proj, up_proj, down_proj}.weight.grad().sync(all_reduce, over: cp)
+    a.q_proj.output().sync(all_to_all(seq, hidden, groups: 2), over: cp[1])
+    a.q_proj.output().sync(all_to_all(seq, hidden), over: cp[0])
+    a.q_proj.output().grad().sync(all_to_all(hidden, seq), over: cp[0])
+    a.q_proj.output().grad().sync(all_to_all(hidden, seq, groups: 2), over: cp[1])
+    a.{k_proj, v_proj}.output().sync(all_gather(seq), over: cp[1])
+    a.{k_proj, v_proj}.output().sync(all_to_all(seq, hidden), over: cp[0])
+    a.{k_proj, v_proj}.output().grad().sync(all_to_all(hidden, seq), over: cp[0])
+    a.{k_proj, v_proj}.output().grad().sync(reduce_scatter(seq, groups: 2), over: cp[1])
+    a.o_proj.input().sync(all_to_all(hidden, seq), over: cp[0])
+    a.o_proj.input().sync(all_to_all(hidden, seq, groups: 2), over: cp[1])
+    a.o_proj.input().grad().sync(all_to_all(seq, hidden, groups: 2), over: cp[1])
+    a.o_proj.input().grad().sync(all_to_all(seq, hidden), over: cp[0])
+}
+sequence_norm(m.model.norm, over: cp)
+m.model.embed_tokens.output().sync(slice(seq), over: cp)
+m.model.embed_tokens.output().grad().sync(all_gather, over: cp)
+m.lm_head.input().sync(all_gather, over: cp)
+m.lm_head.input().grad().sync(slice(seq), over: cp)";
+
+#[test]
+fn context_parallelism_computes_what_the_model_computes() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let cases = [
+        (MODELS[1], "dp = 1, cp = 4", BERT_CONTEXT, 4),
+        (MODELS[2], "dp = 2, cp = 2", OPT_CONTEXT, 4),
+        (MODELS[0], "dp = 2, cp = 2, tp = 2", GPT2_CONTEXT, 8),
+        (MODELS[3], "dp = 1, cp = [2, 2]", LLAMA_CONTEXT, 4),
+    ];
+    for ((model, _, checkpoint), mesh, body, ranks) in cases {
+        for rest in ["", &format!("{checkpoint}\nm.accumulate(steps: 2)")] {
+            let schedule = on(folder.path(), model, mesh, &format!("{body}\n{rest}"));
+            let report = report(&schedule, &["--clip", "0.5", "--steps", "2"]);
+            assert_ne!(report["verdict"], "wrong", "{model}, {mesh}: {report:#}");
+            assert_eq!((&report["ranks"], &report["dropout"]), (&ranks.into(), &true.into()));
+        }
+    }
+}
+
+/// Neither odd sequences nor more ranks than heads of keys and values: both are refused with the numbers of ranks that can.
+#[test]
+fn heads_and_sequences_that_cannot_be_exchanged_name_the_legal_sizes() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let body = "ulysses_in(m.model.layers.*.self_attn.{q_proj, k_proj, v_proj}, over: cp)
+        ulysses_out(m.model.layers.*.self_attn.o_proj, over: cp)
+        m.model.embed_tokens.output().sync(slice(seq), over: cp)";
+    for (cp, seq, said) in [(4, "12", "legal sizes of `cp` here: 1, 2"), (2, "15", "1, 3, 5, 15")] {
+        let schedule = on(folder.path(), MODELS[3].0, &format!("dp = 1, cp = {cp}"), body);
+        let output = slapoc("check", &schedule, &["--seq", seq, "-A", "warnings"]);
+        let shown = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{shown}");
+        assert!(shown.contains("S0601") && shown.contains(said), "{shown}");
+    }
 }

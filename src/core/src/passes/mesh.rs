@@ -391,7 +391,16 @@ impl Mesh<'_> {
             let (found, wanted) = (typing.of(*v), self.held(*parameter, axis));
             if found != wanted {
                 let problem = LayoutProblem::Gradient { parameter: *parameter, found, wanted };
-                let fault = self.at_value(axis, typing, *v, problem);
+                let mut fault = self.at_value(axis, typing, *v, problem);
+                // A weight and a bias that lack their reductions lack them for one reason.
+                let module = |p: ParameterId| self.model.parameter(p).module;
+                let with_it = faults.iter().find(|f| {
+                    matches!(f.problem, LayoutProblem::Gradient { parameter: p, found: f, .. }
+                        if module(p) == module(*parameter) && f == found)
+                });
+                if let Some(known) = with_it {
+                    fault.steps.clone_from(&known.steps);
+                }
                 // One missing sync makes many gradients partial: it is one mistake, except around the parameter's own module.
                 let own = self.model.module(self.model.parameter(*parameter).module).path.as_str();
                 let elsewhere = |f: &LayoutFault| {
@@ -439,7 +448,9 @@ impl Mesh<'_> {
                 },
             },
         };
-        let causes = refusal.causes.iter().flat_map(|cause| self.steps(axis, *cause));
+        // A parameter's gradient is a sum of much; what made one term of it so is no news.
+        let is_total = asked.is_some_and(|s| matches!(s.at, SyncPoint::ParameterGradient(_)));
+        let causes = refusal.causes.iter().filter(|_| !is_total).flat_map(|cause| self.steps(axis, *cause));
         let mut steps: Vec<u32> = asked.map(|s| s.step).into_iter().chain(causes).collect();
         steps.dedup();
         let origin = refusal.origin.map(|node| self.place(node));

@@ -103,7 +103,7 @@ const SLIPS: [(&str, &str); 15] = [
 /// The text with every single slip, and what that is.
 fn slips(text: &str) -> Vec<(String, String)> {
     let lines: Vec<&str> = text.lines().collect();
-    let words = [".shard(", ".sync(", "column(", "row(", "vocab(", "norm(", "gather("];
+    let words = [".shard(", ".sync(", "column(", "row(", "vocab(", "norm(", "gather(", "ulysses_"];
     let is_step = |line: &str| !line.contains("##") && words.iter().any(|word| line.trim().contains(word));
     let has_dp = text.contains("dp = 2");
     let mut found = Vec::new();
