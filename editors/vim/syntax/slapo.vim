@@ -24,7 +24,7 @@ syntax match slapoDefinition /\%(^\s*\%(schedule\|pattern\|type\)\s\+\)\@<=\w\+/
 
 syntax match slapoPath /\%(\.\.\)\@<!\.\s*\w\+?\?/
 syntax match slapoMethod /\%(\.\.\)\@<!\.\s*\w\+\ze\s*(/ contains=slapoPrimitive,slapoQuery
-syntax keyword slapoPrimitive contained accumulate annotate checkpoint data_parallel decompose deny freeze layout replace shard sync
+syntax keyword slapoPrimitive contained accumulate annotate checkpoint data_parallel decompose deny freeze layout replace shard sync zero
 syntax keyword slapoQuery contained input output grad size only except expect is find
 syntax match slapoWildcard /\.\s*\*\*\?/
 syntax region slapoBraces matchgroup=slapoMark start=/\.\s*{/ end=/}/ contains=slapoComment,slapoDocumentation,slapoBraceName
