@@ -11,7 +11,7 @@ use crate::passes::autodiff::Joint;
 use crate::passes::{describe, gather};
 use slapo_model::{Def, Graph, Model, Node, Op, ParameterId, ValueId};
 use slapo_program::{Part, Placement, Split};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A joint graph with the syncs of the mesh in it.
 #[derive(Clone)]
@@ -433,6 +433,8 @@ impl Mesh<'_> {
         };
         let found = refusal.operands.first().map_or(Layout::Replicated, |(_, layout)| *layout);
         let read = node.tensor("self").map_or(&[][..], |v| &self.joint.graph.ty(v).shape);
+        let whole = refusal.operands.iter().filter(|(_, layout)| *layout == Layout::Replicated);
+        let whole: BTreeSet<ValueId> = whole.filter_map(|(name, _)| node.tensor(name)).collect();
         let problem = match asked {
             Some(sync) => match self.uneven_sync(axis, sync.sync, found, read) {
                 Some((dim, groups)) => LayoutProblem::SyncUneven { at, dim, size: read[dim], groups, step: sync.step },
@@ -452,9 +454,30 @@ impl Mesh<'_> {
         let is_total = asked.is_some_and(|s| matches!(s.at, SyncPoint::ParameterGradient(_)));
         let causes = refusal.causes.iter().filter(|_| !is_total).flat_map(|cause| self.steps(axis, *cause));
         let mut steps: Vec<u32> = asked.map(|s| s.step).into_iter().chain(causes).collect();
+        if refusal.origin.is_none() && !is_total {
+            steps.extend(self.made_whole(axis, refusal.node, whole, asked.is_some()));
+        }
         steps.dedup();
         let origin = refusal.origin.map(|node| self.place(node));
         LayoutFault { axis, problem, origin, steps, legal: refusal.legal }
+    }
+
+    /// The step of the sync that gave `values`, which node `at` reads, to every rank of the axis; `far` with other
+    /// operators between.
+    fn made_whole(&self, axis: usize, at: usize, mut values: BTreeSet<ValueId>, far: bool) -> Vec<u32> {
+        for node in self.joint.graph.nodes[..at].iter().rev() {
+            if node.outs.iter().flatten().any(|v| values.contains(v)) {
+                match node.op {
+                    Op::Sync { sync } if self.syncs[sync as usize].0 == axis => {
+                        return self.steps(axis, Cause::Sync(sync));
+                    }
+                    Op::Sync { .. } | Op::Border { .. } => values.extend(node.reads()),
+                    _ if far => values.extend(node.reads()),
+                    _ => {}
+                }
+            }
+        }
+        Vec::new()
     }
 
     /// The dimension, and its groups, that a sync which fits but for the sizes would cut into uneven pieces.
