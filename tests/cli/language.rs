@@ -107,6 +107,30 @@ fn conversions_over_several_axes() {
     is_right(GPT2, "tp = [1, 2], dp = 1", &all, 2);
 }
 
+/// From pieces along one dimension, one of each of several groups, to pieces along another, and back; also of the batch that
+/// data parallelism and micro-batches cut outside of them.
+#[test]
+fn exchanges_in_groups() {
+    let body = "let mlp = m.transformer.h[0].mlp
+    mlp.input().sync(slice(hidden, groups: 4), over: tp)
+    mlp.input().sync(all_to_all(hidden, seq, groups: 3), over: tp)
+    mlp.input().sync(all_to_all(seq, hidden, groups: 2), over: tp)
+    mlp.input().sync(all_gather, over: tp)
+    let c = m.transformer.h[1].attn.c_attn
+    c.output().sync(slice(seq), over: tp)
+    c.output().layout(shard(hidden, groups: 3), over: tp)
+    c.output().grad().layout(shard(seq, groups: 3), over: tp)
+    c.output().grad().sync(all_to_all(seq, batch, groups: 4), over: tp)
+    c.output().grad().sync(all_to_all(batch, seq), over: tp)
+    c.output().grad().sync(all_gather(seq), over: tp)
+    m.transformer.h[1].attn.c_proj.input().layout(replicate, over: tp)
+    m.transformer.h[1].attn.c_proj.input().grad().layout(shard(hidden), over: tp)
+    m.data_parallel(over: dp)";
+    is_right(GPT2, "dp = 2, tp = 2", body, 4);
+    is_right(GPT2, "tp = 2, dp = 1", &format!("{body}\nm.accumulate(steps: 2)\nm.transformer.h.*.checkpoint()"), 2);
+    is_right(GPT2, "tp = 2, dp = 2", &format!("{body}\nm.accumulate(steps: 2)"), 4);
+}
+
 /// Tokens that are flattened before a layer are pieces within every row of the batch, on whichever side data parallelism is.
 #[test]
 fn sequences_of_flattened_tokens() {

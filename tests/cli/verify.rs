@@ -1,6 +1,8 @@
 //! `slapoc verify`: tensor and data parallelism on simulated meshes beside libtorch's own autograd, dropout on, ragged labels,
 //! odd sequence lengths.
 
+mod sequences;
+
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -10,9 +12,13 @@ fn root() -> PathBuf {
 }
 
 fn verify(schedule: &Path, options: &[&str]) -> Output {
+    slapoc("verify", schedule, options)
+}
+
+fn slapoc(command: &str, schedule: &Path, options: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_slapoc"))
         .current_dir(root())
-        .args(["verify", "--message-format", "json"])
+        .args([command, "--message-format", "json"])
         .arg(schedule)
         .args(options)
         .output()

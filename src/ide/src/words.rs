@@ -36,7 +36,7 @@ pub fn shaped(name: &str) -> Option<(&'static str, &'static str)> {
     Some(match name {
         "all_gather" => ("dim", "Puts the pieces along a dimension together on every rank."),
         "reduce_scatter" => ("dim, [groups]", "Adds the ranks' values up and leaves each its piece of a dimension."),
-        "all_to_all" => ("from, to", "Gathers one dimension and splits another."),
+        "all_to_all" => ("from, to, [groups]", "Gathers one dimension and splits another."),
         "slice" => ("dim, [groups]", "Leaves each rank its piece of a dimension; nothing is sent."),
         "shard" => ("dim, [groups]", "Split along a dimension."),
         _ => return None,

@@ -60,8 +60,8 @@ pub enum Sync {
     AllGather { dim: Option<usize> },
     /// P → S(dim, groups)
     ReduceScatter { dim: usize, groups: i64 },
-    /// S(from, g) → S(to, 1)
-    AllToAll { from: usize, to: usize },
+    /// S(from, g) → S(to, groups)
+    AllToAll { from: usize, to: usize, groups: i64 },
     /// R → S(dim, groups), without communication.
     Slice { dim: usize, groups: i64 },
     /// Any → this layout, by the collective that leads there ([`Sync::chosen`]).
@@ -76,7 +76,8 @@ impl fmt::Display for Sync {
             Sync::AllGather { dim: Some(dim) } => write!(f, "all_gather({dim})"),
             Sync::ReduceScatter { dim, groups: 1 } => write!(f, "reduce_scatter({dim})"),
             Sync::ReduceScatter { dim, groups } => write!(f, "reduce_scatter({dim}, groups: {groups})"),
-            Sync::AllToAll { from, to } => write!(f, "all_to_all({from}, {to})"),
+            Sync::AllToAll { from, to, groups: 1 } => write!(f, "all_to_all({from}, {to})"),
+            Sync::AllToAll { from, to, groups } => write!(f, "all_to_all({from}, {to}, groups: {groups})"),
             Sync::Slice { dim, groups: 1 } => write!(f, "slice({dim})"),
             Sync::Slice { dim, groups } => write!(f, "slice({dim}, groups: {groups})"),
             Sync::Become(Split { dim, groups: 1 }) => write!(f, "layout(shard({dim}))"),
@@ -93,7 +94,7 @@ impl Sync {
             (Sync::AllReduce, Partial) => Some(Replicated),
             (Sync::AllGather { dim }, Split { dim: d, .. }) if dim.is_none_or(|dim| dim == d) => Some(Replicated),
             (Sync::ReduceScatter { dim, groups }, Partial) => Some(Split { dim, groups }),
-            (Sync::AllToAll { from, to }, Split { dim, .. }) if dim == from => Some(Split { dim: to, groups: 1 }),
+            (Sync::AllToAll { from, to, groups }, Split { dim, .. }) if dim == from => Some(Split { dim: to, groups }),
             (Sync::Slice { dim, groups }, Replicated) => Some(Split { dim, groups }),
             (Sync::Become(to), _) if to == from || self.chosen(from).is_some() => Some(to),
             _ => None,
@@ -109,8 +110,8 @@ impl Sync {
             (Sync::Become(Replicated), Split { .. }) => Some(Sync::AllGather { dim: None }),
             (Sync::Become(Split { dim, groups }), Partial) => Some(Sync::ReduceScatter { dim, groups }),
             (Sync::Become(Split { dim, groups }), Replicated) => Some(Sync::Slice { dim, groups }),
-            (Sync::Become(Split { dim: to, groups: 1 }), Split { dim: from, .. }) if from != to => {
-                Some(Sync::AllToAll { from, to })
+            (Sync::Become(Split { dim: to, groups }), Split { dim: from, .. }) if from != to => {
+                Some(Sync::AllToAll { from, to, groups })
             }
             (Sync::Become(_), _) => None,
             (sync, _) => Some(sync),

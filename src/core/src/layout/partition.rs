@@ -82,6 +82,9 @@ impl Local<'_> {
         if self.typing.biased_once.contains(&i) {
             self.bias_once(&mut args);
         }
+        if let Some(results) = self.exchange_groups(&op, node) {
+            return self.define(node, results);
+        }
         let results = node.outs.iter().map(|v| {
             v.map(|v| {
                 let ty = if stays_whole { self.graph.ty(v).clone() } else { self.local_type(v) };
@@ -159,6 +162,35 @@ impl Local<'_> {
             _ => return node.op.clone(),
         };
         Op::Collective { axis: axis as u32, kind }
+    }
+
+    /// An all-to-all sends stretches of a dimension. Where a rank's piece is one of each of several groups, these are a
+    /// dimension of their own meanwhile.
+    fn exchange_groups(&mut self, op: &Op, node: &Node) -> Option<Vec<Option<ValueId>>> {
+        let Op::Collective { axis, kind: Collective::AllToAll { from, groups: sent, to } } = *op else { return None };
+        let (read, out) = (node.tensor("self")?, (*node.outs.first()?)?);
+        let Split { groups, .. } = self.typing.of(out) else { return None };
+        if !matches!(node.op, Op::Sync { .. }) || groups == 1 {
+            return None;
+        }
+        let apart = |shape: &[i64]| {
+            let mut apart = shape.to_vec();
+            apart.splice(to..=to, [groups, shape[to] / groups]);
+            apart
+        };
+        let shifted = |dim: usize| if dim > to { dim + 1 } else { dim };
+        let (before, after) = (self.local_type(read), self.local_type(out));
+        let viewed = self.b.reshape(self.map[&read], apart(&before.shape));
+        let kind = Collective::AllToAll { from: shifted(from), groups: sent, to: to + 1 };
+        let ty = Type { shape: apart(&after.shape), ..after.clone() };
+        let exchange = Node {
+            op: Op::Collective { axis, kind },
+            args: vec![arg("self", viewed)],
+            outs: Vec::new(),
+            origin: node.origin,
+        };
+        let moved = self.b.push(exchange, vec![Some((None, ty))])[0]?;
+        Some(vec![Some(self.b.reshape(moved, after.shape))])
     }
 
     /// Pieces that an inner axis has of a dimension split here lie within this part's: in fewer groups.

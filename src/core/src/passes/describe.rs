@@ -60,10 +60,12 @@ pub fn cut(graph: &Graph, node: &Node, at: &Place, found: Layout, legal: &[i64])
     Some(LayoutProblem::Cut { at: at.clone(), whole, size, heads })
 }
 
-/// An axis that cuts the heads of a module's queries, keys and values is one mistake: the fault that leaves fewest sizes.
+/// An axis that cuts the heads of a module's queries, keys and values is one mistake: the fault that leaves fewest sizes. So is
+/// a gradient that fits neither operand of a product in backward.
 pub fn once_per_module(faults: Vec<LayoutFault>) -> Vec<LayoutFault> {
     let module = |fault: &LayoutFault| match &fault.problem {
-        LayoutProblem::Cut { at, .. } => Some(at.module.clone()),
+        LayoutProblem::Cut { at, .. } => Some((at.module.clone(), None)),
+        LayoutProblem::Operator { at, .. } if at.is_backward => Some((at.module.clone(), at.source)),
         _ => None,
     };
     let mut kept: Vec<LayoutFault> = Vec::new();

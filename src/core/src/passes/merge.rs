@@ -1,8 +1,9 @@
-//! Sums of all-reduced gradients as one all-reduce of the sum.
+//! Sums of reduced gradients as one reduction of the sum.
 //!
 //! `all_reduce(a) + b + all_reduce(c) = all_reduce(a + c) + b`, where nothing else reads the reduced values: queries, keys and
-//! values that are computed from one input send its gradient once instead of three times. Only reductions over the same axis
-//! merge, of values that the other axes hold alike, and only in backward: what recomputation copies later is untouched.
+//! values that are computed from one input send its gradient once instead of three times; reduce-scatters likewise. Only
+//! reductions over the same axis merge, to values that all axes hold alike, and only in backward: what recomputation copies
+//! later is untouched.
 
 use super::autodiff::Joint;
 use super::prune::Copy;
@@ -58,7 +59,7 @@ struct Merge<'a> {
 /// The axis of a reduction, and how every axis holds what it gives.
 type Held = (usize, Vec<Layout>);
 
-/// A term of a sum that is an all-reduce.
+/// A term of a sum that is an all-reduce or a reduce-scatter; which, its layout says.
 #[derive(Clone, Copy)]
 struct Reduction {
     sync: u32,
@@ -159,13 +160,13 @@ impl<'a> Merge<'a> {
         groups.into_iter().map(|(_, group)| group).collect()
     }
 
-    /// The all-reduce that makes a value which only the sum reads.
+    /// The reduction that makes a value which only the sum reads.
     fn reduction(&self, v: ValueId) -> Option<Reduction> {
         let Def::Node(NodeId(node), _) = self.graph.value(v).def else { return None };
         let (node, made) = (node as usize, &self.graph.nodes[node as usize]);
         let Op::Sync { sync } = made.op else { return None };
         let fits = node >= self.forward
-            && self.syncs[sync as usize].1 == Sync::AllReduce
+            && matches!(self.syncs[sync as usize].1, Sync::AllReduce | Sync::ReduceScatter { .. })
             && self.uses.get(v.0 as usize) == Some(&1);
         fits.then_some(Reduction { sync, node, of: made.tensor("self")? })
     }

@@ -11,7 +11,7 @@ use crate::passes::autodiff::Joint;
 use crate::passes::{describe, gather};
 use slapo_model::{Def, Graph, Model, Node, Op, ParameterId, ValueId};
 use slapo_program::{Part, Placement, Split};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A joint graph with the syncs of the mesh in it.
 #[derive(Clone)]
@@ -391,13 +391,26 @@ impl Mesh<'_> {
             let (found, wanted) = (typing.of(*v), self.held(*parameter, axis));
             if found != wanted {
                 let problem = LayoutProblem::Gradient { parameter: *parameter, found, wanted };
-                let fault = self.at_value(axis, typing, *v, problem);
+                let mut fault = self.at_value(axis, typing, *v, problem);
+                // A weight and a bias that lack their reductions lack them for one reason.
+                let module = |p: ParameterId| self.model.parameter(p).module;
+                let with_it = faults.iter().find(|f| {
+                    matches!(f.problem, LayoutProblem::Gradient { parameter: p, found: f, .. }
+                        if module(p) == module(*parameter) && f == found)
+                });
+                if let Some(known) = with_it {
+                    fault.steps.clone_from(&known.steps);
+                }
                 // One missing sync makes many gradients partial: it is one mistake, except around the parameter's own module.
                 let own = self.model.module(self.model.parameter(*parameter).module).path.as_str();
                 let elsewhere = |f: &LayoutFault| {
                     f.origin.as_ref().is_some_and(|origin| !origin.encloses(own)) && f.origin == fault.origin
                 };
-                if !faults.iter().any(elsewhere) {
+                // Of what makes the loss partial, the head's gradients are too.
+                let of_loss = |f: &LayoutFault| {
+                    matches!(f.problem, LayoutProblem::Loss { .. }) && !f.steps.is_empty() && f.steps == fault.steps
+                };
+                if !faults.iter().any(|f| elsewhere(f) || of_loss(f)) {
                     faults.push(fault);
                 }
             }
@@ -420,6 +433,8 @@ impl Mesh<'_> {
         };
         let found = refusal.operands.first().map_or(Layout::Replicated, |(_, layout)| *layout);
         let read = node.tensor("self").map_or(&[][..], |v| &self.joint.graph.ty(v).shape);
+        let whole = refusal.operands.iter().filter(|(_, layout)| *layout == Layout::Replicated);
+        let whole: BTreeSet<ValueId> = whole.filter_map(|(name, _)| node.tensor(name)).collect();
         let problem = match asked {
             Some(sync) => match self.uneven_sync(axis, sync.sync, found, read) {
                 Some((dim, groups)) => LayoutProblem::SyncUneven { at, dim, size: read[dim], groups, step: sync.step },
@@ -435,11 +450,34 @@ impl Mesh<'_> {
                 },
             },
         };
-        let causes = refusal.causes.iter().flat_map(|cause| self.steps(axis, *cause));
+        // A parameter's gradient is a sum of much; what made one term of it so is no news.
+        let is_total = asked.is_some_and(|s| matches!(s.at, SyncPoint::ParameterGradient(_)));
+        let causes = refusal.causes.iter().filter(|_| !is_total).flat_map(|cause| self.steps(axis, *cause));
         let mut steps: Vec<u32> = asked.map(|s| s.step).into_iter().chain(causes).collect();
+        if refusal.origin.is_none() && !is_total {
+            steps.extend(self.made_whole(axis, refusal.node, whole, asked.is_some()));
+        }
         steps.dedup();
         let origin = refusal.origin.map(|node| self.place(node));
         LayoutFault { axis, problem, origin, steps, legal: refusal.legal }
+    }
+
+    /// The step of the sync that gave `values`, which node `at` reads, to every rank of the axis; `far` with other
+    /// operators between.
+    fn made_whole(&self, axis: usize, at: usize, mut values: BTreeSet<ValueId>, far: bool) -> Vec<u32> {
+        for node in self.joint.graph.nodes[..at].iter().rev() {
+            if node.outs.iter().flatten().any(|v| values.contains(v)) {
+                match node.op {
+                    Op::Sync { sync } if self.syncs[sync as usize].0 == axis => {
+                        return self.steps(axis, Cause::Sync(sync));
+                    }
+                    Op::Sync { .. } | Op::Border { .. } => values.extend(node.reads()),
+                    _ if far => values.extend(node.reads()),
+                    _ => {}
+                }
+            }
+        }
+        Vec::new()
     }
 
     /// The dimension, and its groups, that a sync which fits but for the sizes would cut into uneven pieces.

@@ -16,7 +16,7 @@ pub static SYNC: Primitive = Primitive {
             name: "kind",
             want: Want::one(Kind::Collective),
             default: None,
-            docs: "`all_reduce`, `all_gather`, `reduce_scatter(dim, groups)`, `all_to_all(from, to)` or `slice(dim, groups)`; \
+            docs: "`all_reduce`, `all_gather`, `reduce_scatter(dim, groups)`, `all_to_all(from, to, groups)` or `slice(dim, groups)`; \
                    dimensions are `batch`, `seq`, `token`, `head`, `hidden`, the roles of a parameter, or numbers",
         },
         Parameter { name: "over", want: Want::one(Kind::Axis), default: None, docs: "the axis whose ranks take part, a factor of it, or a list of axes" },
@@ -171,7 +171,10 @@ fn sync(state: &State, step: &Step, point: &Point) -> Result<Sync, Refusal> {
             let ((dim, outer), groups) = (dim("dim")?, groups(arg("groups"))?);
             Sync::Slice { dim, groups: groups.saturating_mul(outer) }
         }
-        "all_to_all" => Sync::AllToAll { from: dim("from")?.0, to: dim("to")?.0 },
+        "all_to_all" => {
+            let ((to, outer), groups) = (dim("to")?, groups(arg("groups"))?);
+            Sync::AllToAll { from: dim("from")?.0, to, groups: groups.saturating_mul(outer) }
+        }
         _ => return Err(unfinished(step)),
     })
 }

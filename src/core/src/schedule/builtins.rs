@@ -44,7 +44,10 @@ static SHAPED: &[(&str, &[Formal])] = &[
     ("all_reduce", &[]),
     ("all_gather", &[formal("dim", Kind::Dim, false)]),
     ("reduce_scatter", &[formal("dim", Kind::Dim, false), formal("groups", Kind::Groups, true)]),
-    ("all_to_all", &[formal("from", Kind::Dim, false), formal("to", Kind::Dim, false)]),
+    (
+        "all_to_all",
+        &[formal("from", Kind::Dim, false), formal("to", Kind::Dim, false), formal("groups", Kind::Groups, true)],
+    ),
     ("slice", &[formal("dim", Kind::Dim, false), formal("groups", Kind::Groups, true)]),
     ("replicate", &[]),
     ("shard", &[formal("dim", Kind::Dim, false), formal("groups", Kind::Groups, true)]),

@@ -114,6 +114,9 @@ impl<'a> Teller<'a> {
     }
 
     fn cut(&self, at: &Place, whole: i64, size: i64, heads: Option<Heads>) -> Diagnostic {
+        if whole < size && whole % self.size != 0 {
+            return self.flattened(at, whole, size);
+        }
         let one = match heads {
             Some(Heads::All) => "head",
             Some(Heads::KeyValue | Heads::Repeated) => "key and value head",
@@ -135,6 +138,16 @@ impl<'a> Teller<'a> {
             true => diagnostic.help("split between heads, or leave these whole on every rank"),
             false => diagnostic,
         }
+    }
+
+    /// A dimension that a view puts together with what is outside of it, as tokens of all sequences: its pieces must be of one
+    /// size.
+    fn flattened(&self, at: &Place, whole: i64, size: i64) -> Diagnostic {
+        let of = if at.module.is_empty() { String::new() } else { format!(" in `{}`", at.module) };
+        let message = format!("cannot split a dimension of {whole}{of} over `{}` of size {}", self.axis, self.size);
+        let label = format!("{} times {whole} become {size} here", size / whole.max(1));
+        let diagnostic = self.excerpt(Diagnostic::error(Code::Uneven, message), at, &label);
+        diagnostic.note(format!("{whole} / {} is not a whole number, and all pieces must be of one size", self.size))
     }
 
     fn sync(&self, at: &Place, sync: Sync, found: Layout, step: u32) -> Diagnostic {

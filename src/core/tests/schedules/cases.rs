@@ -170,6 +170,29 @@ fn f14_pieces_that_are_never_put_together() {
     refused(&run, "S0603", "b.mlp.c_proj.output().sync", &["split over `tp` along dimension 1", "`transformer.h.0`"]);
 }
 
+/// In Megatron's sequence parallelism each forgotten line is one error, at the module that lacks it.
+#[test]
+fn f14_b26_what_sequence_parallelism_forgets() {
+    let path = crate::support::root().join("examples/gpt2/sequence_parallel.slapo");
+    let text = std::fs::read_to_string(path).unwrap();
+    for (line, code, said) in [
+        ("        sequence_norm(b.ln_2, over: tp)\n", "S0607", "the gradient of `transformer.h.0.ln_2.weight`"),
+        (
+            "    m.transformer.wpe.weight.grad().sync(all_reduce, over: tp)",
+            "S0607",
+            "the gradient of `transformer.wpe.weight`",
+        ),
+        ("    sequence_gather(m.lm_head, over: tp)\n", "S0603", "the operands of `linear` in `lm_head`"),
+        ("        sequence_row(b.attn.c_proj, over: tp)\n", "S0602", "the output of `transformer.h.0.attn.c_proj`"),
+    ] {
+        assert!(text.contains(line), "{line}");
+        let run = run("sequence_parallel", &text.replace(line, "")).compiled();
+        let shown = run.rendered();
+        assert_eq!(run.codes(), [code], "without {line}: {shown}");
+        assert!(shown.contains(said), "without {line}: {shown}");
+    }
+}
+
 #[test]
 fn f17_a_sharded_bias_of_a_row_layer() {
     let run = check("column(b.mlp.c_fc, over: tp)\nrow(b.mlp.c_proj, over: tp)\nb.mlp.c_proj.bias.shard(0, over: tp)");

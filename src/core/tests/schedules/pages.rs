@@ -90,8 +90,9 @@ fn the_library_is_in_order() {
             let docs = schedule.docs().unwrap_or_else(|| panic!("{module}.{name} is not documented"));
             let call =
                 docs.lines().find(|line| line.starts_with("    ")).unwrap_or_else(|| panic!("{name} shows no call"));
+            let axis = if call.contains("over: cp") { "cp" } else { "tp" };
             let example = format!(
-                "use std.{module}.{name}\ninput {{ batch = 8, seq = 64 }}\nmesh {{ tp = 2 }}\nschedule main(m: GPT2LMHeadModel) {{\n{call}\n}}\n"
+                "use std.{module}.{name}\ninput {{ batch = 8, seq = 64 }}\nmesh {{ {axis} = 2 }}\nschedule main(m: GPT2LMHeadModel) {{\n{call}\n}}\n"
             );
             let run = run_on(&model, &example);
             assert_eq!(run.rendered(), "", "{module}.{name}");

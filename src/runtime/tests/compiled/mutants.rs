@@ -141,6 +141,16 @@ fn gpt2_tensor_parallel() {
 }
 
 #[test]
+fn gpt2_sequence_parallel() {
+    try_all("GPT-2, sequences over tp 2", &example("sequence_parallel", &[]), 150, &[]);
+}
+
+#[test]
+fn gpt2_context_parallel() {
+    try_all("GPT-2, sequences and heads over cp 2", &example("context_parallel", &[]), 150, &[]);
+}
+
+#[test]
 fn gpt2_data_parallel() {
     try_all("GPT-2, dp 2", &example("data_parallel", &[]), 130, &[]);
 }

@@ -68,7 +68,7 @@ impl Mutants<'_> {
             Sync::ReduceScatter { dim: 0, groups: 1 },
             Sync::ReduceScatter { dim: 1, groups: 1 },
             Sync::Slice { dim: 0, groups: 1 },
-            Sync::AllToAll { from: 0, to: 1 },
+            Sync::AllToAll { from: 0, to: 1, groups: 1 },
         ];
         let rank = match right.at {
             SyncPoint::ParameterGradient(p) => self.model.parameter(p).shape.len(),

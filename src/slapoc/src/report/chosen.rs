@@ -4,12 +4,15 @@ use super::patterns::patterns;
 use crate::units::bytes;
 use serde::Serialize;
 use slapo_core::compile::{Compiled, Effects};
+use slapo_core::layout::Sync;
 use slapo_model::{Model, ModuleId};
 use std::collections::BTreeMap;
 
-/// All-reduces of gradients that are added up, at modules that are alike.
+/// Reductions of gradients that are added up, at modules that are alike.
 #[derive(Debug, Serialize)]
 pub struct Merged {
+    /// `all_reduce` or `reduce_scatter`.
+    pub kind: &'static str,
     /// How many became one, at each.
     pub reductions: usize,
     pub axis: String,
@@ -42,15 +45,18 @@ pub fn layouts(effects: &Effects, compiled: &Compiled) -> BTreeMap<u32, Vec<Stri
 }
 
 pub fn merged(model: &Model, effects: &Effects, compiled: &Compiled) -> Vec<Merged> {
-    let mut groups: BTreeMap<(usize, usize), Vec<String>> = BTreeMap::new();
+    let mut groups: BTreeMap<(usize, usize, &'static str), Vec<String>> = BTreeMap::new();
     for merged in &compiled.merged {
+        let is_scattered = matches!(compiled.syncs[merged.syncs[0] as usize].1, Sync::ReduceScatter { .. });
+        let kind = if is_scattered { "reduce_scatter" } else { "all_reduce" };
         let asked = merged.syncs.iter().filter_map(|sync| compiled.asked[*sync as usize]);
         let modules = asked.map(|asked| effects.syncs[asked].at.module(model));
         let place = modules.reduce(|a, b| common(model, a, b)).map_or("", |id| model.module(id).path.as_str());
-        groups.entry((merged.axis, merged.syncs.len())).or_default().push(place.to_owned());
+        groups.entry((merged.axis, merged.syncs.len(), kind)).or_default().push(place.to_owned());
     }
     let all = groups.into_iter();
-    all.map(|((axis, reductions), paths)| Merged {
+    all.map(|((axis, reductions, kind), paths)| Merged {
+        kind,
         reductions,
         axis: effects.axes[axis].name.clone(),
         count: paths.len(),

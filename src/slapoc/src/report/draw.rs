@@ -124,8 +124,8 @@ fn summary(text: &mut String, report: &Report) -> Result {
     }
     for merged in &report.merged {
         let at = if merged.pattern.is_empty() { "the model" } else { &merged.pattern };
-        let (all, axis) = (merged.reductions, &merged.axis);
-        writeln!(text, "gradients     {all} all-reduces over {axis} merged into 1 at {at}")?;
+        let (all, kind, axis) = (merged.reductions, merged.kind, &merged.axis);
+        writeln!(text, "gradients     {all} {kind} over {axis} merged into 1 at {at}")?;
     }
     writeln!(text, "numbers       {}", meaning(report.class))
 }
