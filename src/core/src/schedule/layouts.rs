@@ -210,6 +210,10 @@ impl<'a> Teller<'a> {
             Some(origin) if !origin.module.is_empty() => {
                 self.excerpt(self.reduced(diagnostic, origin), origin, "the partial sum arises here")
             }
+            _ if self.steps().iter().any(|step| step.primitive.name == "sync") => diagnostic.help(format!(
+                "it is computed of pieces: put them together in front of the head, by `sync(all_gather, over: {})`",
+                self.axis
+            )),
             _ => diagnostic.help(format!("where the batch is split: `m.data_parallel(over: {})`", self.axis)),
         }
     }
