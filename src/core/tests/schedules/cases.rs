@@ -173,8 +173,19 @@ fn f14_pieces_that_are_never_put_together() {
 /// In Megatron's sequence parallelism each forgotten line is one error, at the module that lacks it.
 #[test]
 fn f14_b26_what_sequence_parallelism_forgets() {
-    let path = crate::support::root().join("examples/gpt2/sequence_parallel.slapo");
-    let text = std::fs::read_to_string(path).unwrap();
+    let of = |family: &str| {
+        let path = crate::support::root().join(format!("examples/{family}/sequence_parallel.slapo"));
+        std::fs::read_to_string(path).unwrap()
+    };
+    let head = "    sequence_column(m.lm_head, over: tp, uneven: true)\n";
+    let lost = run("sequence_parallel", &of("llama").replace(head, "")).compiled();
+    refused(
+        &lost,
+        "S0606",
+        "sequence_vocab(m.model.embed_tokens",
+        &["in front of the head", "sync(all_gather, over: tp)"],
+    );
+    let text = of("gpt2");
     for (line, code, said) in [
         ("        sequence_norm(b.ln_2, over: tp)\n", "S0607", "the gradient of `transformer.h.0.ln_2.weight`"),
         (
