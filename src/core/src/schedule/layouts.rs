@@ -222,15 +222,15 @@ impl<'a> Teller<'a> {
             Some(origin) if !origin.module.is_empty() => {
                 self.excerpt(self.reduced(diagnostic, origin), origin, "the partial sum arises here")
             }
-            _ if self.steps().iter().any(|step| step.primitive.name == "sync") => diagnostic.help(format!(
-                "it is computed of pieces: put them together in front of the head, by `sync(all_gather, over: {})`",
-                self.axis
-            )),
             _ => {
                 let loss = &self.model.graph.value(self.model.graph.loss).name;
                 let tail = format!(".output({loss:?}).sync(all_reduce, over: {})", self.axis);
-                let batch = format!("where the batch is split, `m.data_parallel(over: {})` does so", self.axis);
-                self.mended(diagnostic, "reduce it", "", &tail).help(batch)
+                let is_synced = self.steps().iter().any(|step| step.primitive.name == "sync");
+                let other = match is_synced {
+                    true => "or put the pieces together in front of the head, by `sync(all_gather, over: {})`",
+                    false => "where the batch is split, `m.data_parallel(over: {})` does so",
+                };
+                self.mended(diagnostic, "reduce it", "", &tail).help(other.replace("{}", &self.axis))
             }
         }
     }
