@@ -185,7 +185,10 @@ pub fn reduced(model: &Model, joint: Joint, effects: &Effects, check: Check) -> 
         return (mesh.unsettled(), uneven);
     }
     let mut faults = mesh.sync_parameter_gradients();
-    for axis in 0..effects.axes.len() {
+    // What is scattered first is summed up over other axes in pieces.
+    let mut axes: Vec<usize> = (0..effects.axes.len()).collect();
+    axes.sort_by_key(|axis| !effects.shards.iter().any(|shard| shard.gathered.is_some() && shard.axis == *axis));
+    for axis in axes {
         faults.extend(describe::once_per_module(mesh.axis(axis)));
     }
     if !faults.is_empty() {

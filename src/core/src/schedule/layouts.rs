@@ -230,7 +230,7 @@ impl<'a> Teller<'a> {
                     true => "or put the pieces together in front of the head, by `sync(all_gather, over: {})`",
                     false => "where the batch is split, `m.data_parallel(over: {})` does so",
                 };
-                self.mended(diagnostic, "reduce it", "", &tail).help(other.replace("{}", &self.axis))
+                self.mended(diagnostic, "reduce it", "", &tail).help(other.replace("{}", self.axis))
             }
         }
     }
