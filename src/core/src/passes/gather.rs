@@ -11,7 +11,7 @@ use super::prune::Copy;
 use crate::compile::{Effects, Shard};
 use crate::layout::Sync;
 use slapo_model::{Def, Graph, Model, ModuleId, Node, NodeId, Op, Origin, ParameterId, ScopeId, ValueId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The gathers of a schedule, which have the numbers behind its own syncs: the parameter, the axis, and what is done on it.
 pub fn gathers(effects: &Effects) -> Vec<(ParameterId, usize, Sync)> {
@@ -95,8 +95,8 @@ pub fn again(joint: Joint, effects: &Effects) -> Joint {
     let mut copy = Copy::new(graph);
     let mut whole: BTreeMap<ValueId, ValueId> = BTreeMap::new();
     let ends = ends(&joint);
-    let is_end = |i: usize| ends.values().any(|end| *end == i);
-    for (i, node) in graph.nodes.iter().enumerate().filter(|(i, _)| !is_end(*i)) {
+    let moved: BTreeSet<usize> = ends.values().copied().collect();
+    for (i, node) in graph.nodes.iter().enumerate().filter(|(i, _)| !moved.contains(i)) {
         let gathers = node.reads().filter_map(|v| chain(&joint, v).first().map(|gather| gather.origin.scope));
         for call in gathers.filter(|_| i >= joint.forward).collect::<Vec<_>>() {
             for v in calls.remove(&call).unwrap_or_default() {
