@@ -31,9 +31,9 @@ schedule main(m: GPT2LMHeadModel) {
 };
 
 fn check(state: &State, step: &Step) -> Result<(), Refusal> {
-    let same = |other: &Step| other.arg("key") == step.arg("key");
-    let Some(earlier) = state.earlier_on(step.target.place, &ANNOTATE, same) else { return Ok(()) };
-    let key = step.arg("key").map(ToString::to_string).unwrap_or_default();
+    let key = key(step);
+    let earlier = state.notes.get(&(step.target.place, key.clone())).and_then(|at| state.steps.get(*at));
+    let Some(earlier) = earlier else { return Ok(()) };
     let path = if step.target.path.is_empty() { "the model".to_string() } else { format!("`{}`", step.target.path) };
     let value = earlier.arg("value").map(ToString::to_string).unwrap_or_default();
     let problem =
@@ -44,7 +44,12 @@ fn check(state: &State, step: &Step) -> Result<(), Refusal> {
     })
 }
 
+fn key(step: &Step) -> String {
+    step.arg("key").map(ToString::to_string).unwrap_or_default()
+}
+
 fn apply(state: &mut State, step: &Step) {
+    state.notes.insert((step.target.place, key(step)), state.steps.len());
     if let Place::Parameter { id, .. } = step.target.place {
         state.touched.insert(id);
     }

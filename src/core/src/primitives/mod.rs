@@ -144,6 +144,8 @@ pub struct State<'m> {
     modules: Vec<(ModuleId, u32)>,
     /// Parameters that a step changed or described.
     pub touched: BTreeSet<ParameterId>,
+    /// By place and key of a note: the position in `steps` of the step that made it.
+    notes: BTreeMap<(Place, String), usize>,
     /// Positions in `steps`, by target.
     on: BTreeMap<Place, Vec<usize>>,
 }
@@ -298,6 +300,7 @@ impl<'m> State<'m> {
             replaced: Vec::new(),
             modules: Vec::new(),
             touched: BTreeSet::new(),
+            notes: BTreeMap::new(),
             on: BTreeMap::new(),
         }
     }
