@@ -59,6 +59,17 @@ fn f25_replaced_modules_compute_the_same() {
     assert_eq!(verdict("gpt2-odd.pt2", "m.lm_head.replace(\"head.pt2\", weights: by_name)"), "rounding");
 }
 
+/// Two layers behind one input as one, whose weight is theirs, joined; also where the optimizer's pieces are ranks'.
+#[test]
+fn layers_become_one() {
+    let gate_up = "for l in m.model.layers {
+        l.mlp.replace(\"gate-up.pt2\", weights: [[\"gate_up.weight\", [l.mlp.gate_proj.weight, l.mlp.up_proj.weight]], \
+        [\"down.weight\", l.mlp.down_proj.weight]])
+    }";
+    assert_eq!(verdict("llama-tiny.pt2", gate_up), "rounding");
+    assert_eq!(verdict("llama-tiny.pt2", &format!("{gate_up}\nm.zero(stage: 3, over: tp)")), "rounding");
+}
+
 /// Two inputs of one type, in either order: with the names of the model's values the numbers are the same, bit by bit; with
 /// the names exchanged they are others, and `verify` finds it.
 #[test]

@@ -269,6 +269,21 @@ class Gated(nn.Module):
 
 
 # By the name of the archive.
+class GateUp(nn.Module):
+    """Llama's MLP of `llama-tiny.pt2` with both projections of its input in one."""
+
+    width, inner = 24, 36
+
+    def __init__(self):
+        super().__init__()
+        self.gate_up = nn.Linear(self.width, 2 * self.inner, bias=False)
+        self.down = nn.Linear(self.inner, self.width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate, up = self.gate_up(x).chunk(2, dim=-1)
+        return self.down(F.silu(gate) * up)
+
+
 REPLACEMENTS = {
     "mlp": Mlp,
     "mlp-plain": lambda: Mlp(act=gelu),
@@ -295,6 +310,7 @@ REPLACEMENTS = {
     "gate": Gate,
     "gate-swapped": Swapped,
     "gate-alone": Alone,
+    "gate-up": GateUp,
 }
 
 
@@ -303,6 +319,5 @@ def samples(module: nn.Module, batch: int, seq: int) -> dict[str, Tensor]:
     causal = torch.ones(seq, seq, dtype=torch.bool).tril().expand(batch, 1, seq, seq)
     names = getattr(module, "inputs", ("hidden",) if isinstance(module, Attention | Block) else ("x",))
     shapes = {"channels": (batch, 12, seq)}
-    return {
-        name: causal.clone() if name == "mask" else torch.randn(shapes.get(name, (batch, seq, WIDTH))) for name in names
-    }
+    stream = (batch, seq, getattr(module, "width", WIDTH))
+    return {name: causal.clone() if name == "mask" else torch.randn(shapes.get(name, stream)) for name in names}

@@ -72,7 +72,8 @@ schedule main(m: GPT2LMHeadModel) {
 
 Of a module: computes by the module of another archive, which `torch.export.save` wrote, what this one computes. The path is
 relative to the schedule's folder. Weights are the model's own and keep their paths; `weights` says which is which, by
-`by_name` or as pairs of a name in the archive and a parameter, and it must be total on both sides. A single input needs no
+`by_name` or as pairs of a name in the archive and a parameter, and it must be total on both sides. Layers that the archive has
+as one have a list of parameters, `[[\"qkv.weight\", [a.q.weight, a.k.weight, a.v.weight]]]`, which are joined in that order. A single input needs no
 name; of several, those of other names are given in `ports`, such as `[[\"mask\", b.attn.input(1)]]`. Types must be the same, and
 nothing may be lost: masks, scales, activations, norms, residual additions and dropouts are compared now, values by
 `slapoc verify`. Dropouts draw the numbers of those that they replace. What lies in the module is no longer there for later

@@ -24,6 +24,7 @@ use slapo_model::{
 use slapo_syntax::Code;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use weights::Weight;
 
 /// A replacement that was found right.
 pub struct Plan {
@@ -194,13 +195,13 @@ impl Replacing<'_, '_> {
         &self,
         call: &Call,
         bound: &Bound,
-        weights: &BTreeMap<ValueId, ValueId>,
+        weights: &BTreeMap<ValueId, Weight>,
         symbols: &types::Symbols,
         values: &mut Vec<Value<Size>>,
     ) -> Result<Vec<Node<Size>>, Refusal> {
         let archive = &self.archive.graph;
         let origin = Origin { scope: call.scope, step: Some(self.step.id), ..Origin::default() };
-        let mut taken: BTreeMap<ValueId, ValueId> = weights.clone();
+        let mut taken: BTreeMap<ValueId, ValueId> = BTreeMap::new();
         let mut nodes = Vec::new();
         let alias = |from: ValueId, to: ValueId| Node {
             op: Op::Aten("alias".to_owned()),
@@ -213,6 +214,18 @@ impl Replacing<'_, '_> {
             values.push(Value { name: format!("{name}.{}", id.0), ty, def: Def::Node(NodeId(0), 0) });
             id
         };
+        for (own, Weight { values: parts, dim }) in weights {
+            let [one] = parts.as_slice() else {
+                let joined = fresh("joined", self.typed(archive.ty(*own), symbols)?);
+                let tensors = Arg::Values(parts.iter().copied().map(Some).collect());
+                let args =
+                    vec![("tensors".to_owned(), tensors), ("dim".to_owned(), Arg::Int(Size::Const(*dim as i64)))];
+                nodes.push(Node { op: Op::Aten("cat".to_owned()), args, outs: vec![Some(joined)], origin });
+                taken.insert(*own, joined);
+                continue;
+            };
+            taken.insert(*own, *one);
+        }
         // Points are counted by first use: where the archive reads its inputs in another order, they are read before.
         let is_reordered = self.is_reordered(bound);
         for (input, given) in archive.inputs.iter().zip(&bound.inputs) {

@@ -20,15 +20,28 @@ struct Own {
     is_constant: bool,
 }
 
-/// A weight of the model, with the path that led to it.
+/// A weight of the model, or several that are joined, with the paths that led there.
 struct Source {
-    value: ValueId,
+    values: Vec<ValueId>,
+    /// Along which they are joined.
+    dim: usize,
+    /// `a.weight`, or `a.weight`, `b.weight`: to be quoted.
     path: String,
+}
+
+/// What stands for a weight of the archive: one of the model's, or several joined along a dimension.
+pub(super) struct Weight {
+    pub values: Vec<ValueId>,
+    pub dim: usize,
+}
+
+fn path_of(argument: &Argument) -> Option<&String> {
+    if let Argument::Path(path) = argument { Some(path) } else { None }
 }
 
 impl Replacing<'_, '_> {
     /// The model's weight for every one of the archive.
-    pub(super) fn weights(&self, calls: &[Call]) -> Result<BTreeMap<ValueId, ValueId>, Refusal> {
+    pub(super) fn weights(&self, calls: &[Call]) -> Result<BTreeMap<ValueId, Weight>, Refusal> {
         let own = self.own();
         let sources = match self.step.arg("weights") {
             Some(Argument::List(pairs)) => self.given(&own, pairs)?,
@@ -43,7 +56,8 @@ impl Replacing<'_, '_> {
         }
         self.none_is_doubled(&own, &sources, calls)?;
         self.none_is_lost(&own, &sources, &needed)?;
-        let found = own.iter().zip(sources).filter_map(|(own, source)| Some((own.value, source?.value)));
+        let weight = |Source { values, dim, .. }| Weight { values, dim };
+        let found = own.iter().zip(sources).filter_map(|(own, source)| Some((own.value, source.map(weight)?)));
         Ok(found.collect())
     }
 
@@ -86,7 +100,7 @@ impl Replacing<'_, '_> {
         let mut sources: Vec<Option<Source>> = own.iter().map(|_| None).collect();
         for pair in pairs {
             let Argument::List(pair) = pair else { continue };
-            let [Argument::Text(name), Argument::Path(path)] = pair.as_slice() else { continue };
+            let [Argument::Text(name), given] = pair.as_slice() else { continue };
             let Some(at) = own.iter().position(|own| own.names.contains(name)) else {
                 let known = own.iter().flat_map(|own| &own.names);
                 return refuse(
@@ -94,14 +108,20 @@ impl Replacing<'_, '_> {
                         .help(format!("it has {}", listed(known))),
                 );
             };
-            let Some(source) = self.source(path.clone()) else {
-                let message = format!("`{path}`, given for `{name}`, is no parameter and no buffer");
+            let paths: Vec<&String> = match given {
+                Argument::List(list) => list.iter().filter_map(path_of).collect(),
+                one => path_of(one).into_iter().collect(),
+            };
+            let source = self.joined(&paths, &own[at]);
+            let Some(source) = source else {
+                let message = format!("{}, given for `{name}`, is no parameter and no buffer", listed(paths));
                 return refuse(contract(message, "no weight"));
             };
             match &sources[at] {
-                Some(known) if known.value != source.value || own[at].names.len() == 1 => {
+                Some(known) if known.values != source.values || own[at].names.len() == 1 => {
                     let names = listed(&own[at].names);
-                    let message = format!("{names} of `{}` would be both `{}` and `{path}`", self.name, known.path);
+                    let (both, path) = (&known.path, &source.path);
+                    let message = format!("{names} of `{}` would be both `{both}` and `{path}`", self.name);
                     return refuse(contract(message, "one weight from two"));
                 }
                 _ => sources[at] = Some(source),
@@ -117,7 +137,7 @@ impl Replacing<'_, '_> {
             let found = own.names.iter().filter_map(|name| self.source(format!("{}.{name}", self.path)));
             let found: Vec<Source> = found.collect();
             if let [first, .., last] = found.as_slice()
-                && first.value != last.value
+                && first.values != last.values
             {
                 let names = listed(&own.names);
                 let message = format!("{names} are one weight in `{}`, and two in `{}`", self.name, self.path);
@@ -135,7 +155,18 @@ impl Replacing<'_, '_> {
             Place::Module(_) => return None,
         };
         let value = self.bound.values.iter().position(|value| value.def == def)?;
-        Some(Source { value: ValueId(value as u32), path })
+        Some(Source { values: vec![ValueId(value as u32)], dim: 0, path })
+    }
+
+    /// Weights that are one in the archive, joined along the dimension in which they differ from it.
+    fn joined(&self, paths: &[&String], own: &Own) -> Option<Source> {
+        let parts: Vec<Source> = paths.iter().map(|path| self.source((*path).clone())).collect::<Option<_>>()?;
+        let values: Vec<ValueId> = parts.iter().flat_map(|part| part.values.clone()).collect();
+        let first = &self.bound.ty(*values.first()?).shape;
+        let differs = |dim: &usize| own.ty.shape.get(*dim) != first.get(*dim);
+        let dim = if values.len() > 1 { (0..first.len()).find(differs).unwrap_or(0) } else { 0 };
+        let path = parts.iter().map(|part| part.path.as_str()).collect::<Vec<_>>().join("`, `");
+        Some(Source { values, dim, path })
     }
 
     /// Every weight that the archive computes with is one of the model's.
@@ -158,11 +189,11 @@ impl Replacing<'_, '_> {
 
     fn fits(&self, own: &Own, source: &Source, needed: &BTreeSet<ValueId>) -> Result<(), Refusal> {
         let name = &own.names[0];
-        let found = self.bound.ty(source.value);
-        if !needed.contains(&source.value) {
-            let message = format!("`{}` does not use `{}`, given for `{name}`", self.path, source.path);
+        if let Some(unused) = source.values.iter().find(|value| !needed.contains(value)) {
+            let message = format!("`{}` does not use `{}`, given for `{name}`", self.path, self.weight(*unused));
             return refuse(contract(message, "not a weight of the module"));
         }
+        let found = &self.together(source);
         if own.ty == *found {
             return Ok(());
         }
@@ -177,6 +208,16 @@ impl Replacing<'_, '_> {
         })
     }
 
+    /// The type of what the weights of a source are together.
+    fn together(&self, source: &Source) -> Type {
+        let types = || source.values.iter().map(|value| self.bound.ty(*value));
+        let mut ty = types().next().cloned().unwrap_or(Type { dtype: slapo_program::DType::F32, shape: Vec::new() });
+        if let Some(size) = ty.shape.get_mut(source.dim) {
+            *size = types().filter_map(|ty| ty.shape.get(source.dim)).sum();
+        }
+        ty
+    }
+
     /// Two weights that come from one are tied, which they must be in the model too.
     fn none_is_doubled(&self, own: &[Own], sources: &[Option<Source>], calls: &[Call]) -> Result<(), Refusal> {
         let uses = |value: ValueId| {
@@ -186,11 +227,14 @@ impl Replacing<'_, '_> {
         let mut known: BTreeMap<ValueId, &str> = BTreeMap::new();
         for (own, source) in own.iter().zip(sources) {
             let Some(source) = source else { continue };
-            if let Some(first) = known.insert(source.value, &own.names[0])
-                && uses(source.value) < 2
-            {
-                let message = format!("`{}` is given for both `{first}` and `{}`", source.path, own.names[0]);
-                return refuse(contract(message, "one weight for two"));
+            for value in &source.values {
+                if let Some(first) = known.insert(*value, &own.names[0])
+                    && uses(*value) < 2
+                {
+                    let path = self.weight(*value);
+                    let message = format!("`{path}` is given for both `{first}` and `{}`", own.names[0]);
+                    return refuse(contract(message, "one weight for two"));
+                }
             }
         }
         Ok(())
@@ -200,11 +244,11 @@ impl Replacing<'_, '_> {
     fn none_is_lost(&self, own: &[Own], sources: &[Option<Source>], needed: &BTreeSet<ValueId>) -> Result<(), Refusal> {
         let pairs = || own.iter().zip(sources).filter_map(|(own, source)| Some((own, source.as_ref()?)));
         let used: BTreeSet<ValueId> =
-            pairs().filter(|(own, _)| self.reads(own.value)).map(|(_, source)| source.value).collect();
+            pairs().filter(|(own, _)| self.reads(own.value)).flat_map(|(_, source)| source.values.clone()).collect();
         let lost: Vec<ValueId> = needed.difference(&used).copied().collect();
         let Some(first) = lost.first() else { return Ok(()) };
         let names = listed(lost.iter().map(|value| self.weight(*value)));
-        refuse(match pairs().find(|(_, source)| source.value == *first) {
+        refuse(match pairs().find(|(_, source)| source.values.contains(first)) {
             Some((own, _)) => {
                 let message = format!("`{}` never reads its `{}`: {names} would be lost", self.name, own.names[0]);
                 contract(message, "a weight would be lost")

@@ -289,9 +289,14 @@ impl Want {
     }
 }
 
-/// `["up.weight", transformer.h.0.mlp.c_fc.weight]`
+/// `["up.weight", transformer.h.0.mlp.c_fc.weight]`, or with a list of parameters that are joined.
 fn is_pair(argument: &Argument) -> bool {
-    matches!(argument, Argument::List(pair) if matches!(pair.as_slice(), [Argument::Text(_), Argument::Path(_)]))
+    let Argument::List(pair) = argument else { return false };
+    match pair.as_slice() {
+        [Argument::Text(_), Argument::Path(_)] => true,
+        [Argument::Text(_), Argument::List(paths)] => paths.iter().all(|path| matches!(path, Argument::Path(_))),
+        _ => false,
+    }
 }
 
 impl Ty {

@@ -164,6 +164,30 @@ fn f32_every_weight_of_a_replacement_has_a_source() {
     refused(&pairs(", [\"up.bias\", b.mlp.c_proj.bias]"), "S0420", &["would be both"]);
 }
 
+/// Two layers behind one input, computed as one: its weight is theirs, joined.
+#[test]
+fn weights_are_joined_where_the_archive_has_one_for_several() {
+    let joined = |parts: &str| {
+        let weights = format!("[[\"gate_up.weight\", {parts}], [\"down.weight\", l.mlp.down_proj.weight]]");
+        on("llama-tiny", &format!("let l = m.model.layers[0]\nl.mlp.replace(\"gate-up.pt2\", weights: {weights})"))
+    };
+    right(&joined("[l.mlp.gate_proj.weight, l.mlp.up_proj.weight]"));
+    refused(&joined("l.mlp.{up_proj, gate_proj}.weight"), "S0301", &["a parameter, or a list of them"]);
+    let half = joined("l.mlp.gate_proj.weight");
+    refused(
+        &half,
+        "S0420",
+        &["`gate_up.weight` of `gate-up.pt2` is f32[72, 24]", "`model.layers.0.mlp.gate_proj.weight` is f32[36, 24]"],
+    );
+    let wide = joined("[l.mlp.gate_proj.weight, l.mlp.up_proj.weight, l.self_attn.q_proj.weight]");
+    refused(&wide, "S0420", &["does not use `model.layers.0.self_attn.q_proj.weight`"]);
+    // As they are written, not as the model has them.
+    let turned = joined("[l.mlp.up_proj.weight, l.mlp.gate_proj.weight]");
+    right(&turned);
+    let steps = to_json(&turned.checked.steps).expect("JSON");
+    assert!(steps.find("up_proj.weight") < steps.find("gate_proj.weight"), "{steps}");
+}
+
 /// No trained weight is dropped, or used in another's place.
 #[test]
 fn f33_every_weight_of_a_module_stays_in_use() {

@@ -53,7 +53,7 @@ impl Unit<'_, '_> {
         };
         let (noun, example) = match want.kind {
             Kind::Ports => ("a point", "[\"hidden\", m.mlp.input()]"),
-            _ => ("a parameter", "[\"up.weight\", m.mlp.c_fc.weight]"),
+            _ => ("a parameter, or a list of them,", "[\"up.weight\", m.mlp.c_fc.weight]"),
         };
         let [word, place] = parts.as_slice() else {
             let diagnostic = Diagnostic::error(Code::WrongType, format!("`{name}` is made of pairs"))
@@ -64,13 +64,25 @@ impl Unit<'_, '_> {
         };
         let word = self.expr(Some(*word), span);
         let word = self.expect_type(word, |ty| matches!(ty, Ty::Text | Ty::Any), "the first of a pair is a name");
-        let place = self.expr(Some(*place), span);
         let fits = |ty: &Ty| match (&want.kind, ty) {
             (_, Ty::Any) | (Kind::Ports, Ty::Point) => true,
             (Kind::Weights, Ty::Place(kind)) => *kind != PlaceKind::Module,
             _ => false,
         };
-        let place = self.expect_type(place, fits, &format!("the second of a pair is {noun}"));
+        let mut second = |place: ast::Expr<'_>| {
+            let place = self.expr(Some(place), span);
+            self.expect_type(place, fits, &format!("the second of a pair is {noun}"))
+        };
+        let place = match place {
+            // Not a selection, which would be in the model's order.
+            ast::Expr::List(list) if want.kind == Kind::Weights => {
+                let span = list.span();
+                let parts: Vec<Expr> = list.elements().map(second).collect();
+                let kind = if parts.iter().any(Expr::is_error) { ExprKind::Error } else { ExprKind::List(parts) };
+                Expr { span, ty: Ty::List(Box::new(Ty::Any)), kind }
+            }
+            one => second(*one),
+        };
         if word.is_error() || place.is_error() {
             return Expr::error(span);
         }
