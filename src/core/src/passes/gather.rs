@@ -13,17 +13,21 @@ use crate::layout::Sync;
 use slapo_model::{Def, Graph, Model, ModuleId, Node, NodeId, Op, Origin, ParameterId, ScopeId, ValueId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The gathers of a schedule, which have the numbers behind its own syncs: the parameter, the axis, and what is done on it.
-pub fn gathers(effects: &Effects) -> Vec<(ParameterId, usize, Sync)> {
+/// The gathers of a schedule: the axis, and what is done on it. Their numbers are those behind its own syncs.
+pub fn gathers(effects: &Effects) -> impl Iterator<Item = (usize, Sync)> {
+    numbered(effects).map(|(_, shard)| (shard.axis, Sync::AllGather { dim: Some(shard.dim) }))
+}
+
+fn numbered(effects: &Effects) -> impl Iterator<Item = (u32, &Shard)> {
     let gathered = effects.shards.iter().filter(|shard| shard.gathered.is_some());
-    gathered.map(|s| (s.parameter, s.axis, Sync::AllGather { dim: Some(s.dim) })).collect()
+    (effects.syncs.len() as u32..).zip(gathered)
 }
 
 /// Puts the gathers into a forward graph.
 pub fn insert(model: &Model, graph: Graph, effects: &Effects) -> Graph {
     let mut gathered: BTreeMap<ParameterId, Vec<(u32, &Shard)>> = BTreeMap::new();
-    for (i, shard) in effects.shards.iter().filter(|shard| shard.gathered.is_some()).enumerate() {
-        gathered.entry(shard.parameter).or_default().push(((effects.syncs.len() + i) as u32, shard));
+    for (number, shard) in numbered(effects) {
+        gathered.entry(shard.parameter).or_default().push((number, shard));
     }
     if gathered.is_empty() {
         return graph;
@@ -79,7 +83,7 @@ fn unit(model: &Model, scope: ScopeId, shards: &[(u32, &Shard)]) -> ScopeId {
 
 /// Gathers again in backward what backward reads of forward's gathers, and has gradients in pieces as soon as they are whole.
 pub fn again(joint: Joint, effects: &Effects) -> Joint {
-    if !effects.shards.iter().any(|shard| shard.gathered.is_some()) {
+    if numbered(effects).next().is_none() {
         return joint;
     }
     let graph = &joint.graph;

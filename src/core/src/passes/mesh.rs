@@ -174,8 +174,7 @@ fn is_idle(effects: &Effects) -> bool {
 /// is: each has a number of its own then. With what does not fit, which leaves the syncs as they were asked for.
 pub fn reduced(model: &Model, joint: Joint, effects: &Effects, check: Check) -> (Meshed, Vec<LayoutFault>) {
     let asked = effects.syncs.iter().map(|s| (s.axis, s.sync));
-    let gathers = gather::gathers(effects).into_iter().map(|(_, axis, gather)| (axis, gather));
-    let syncs: Vec<(usize, Sync)> = asked.chain(gathers).collect();
+    let syncs: Vec<(usize, Sync)> = asked.chain(gather::gathers(effects)).collect();
     let mut mesh = Mesh { model, effects, check, joint, syncs };
     if is_idle(effects) {
         return (mesh.unsettled(), Vec::new());

@@ -1,6 +1,6 @@
 //! The patterns of the library: how often each occurs in every model of the tests and examples.
 
-use crate::support::{Run, run};
+use crate::support::{Run, refused, run};
 
 fn on(model: &str, imports: &str, body: &str) -> Run {
     let text = format!(
@@ -70,15 +70,6 @@ fn what_is_cheap_is_recomputed_by_one_call() {
     for (model, steps) in [("gpt2-tiny.pt2", 3), ("llama-tiny.pt2", 7), ("patterns.pt2", 3), ("bert-tiny.pt2", 0)] {
         let run = on(model, "recompute_elementwise", "recompute_elementwise(m)");
         assert_eq!((run.rendered().as_str(), run.checked.steps.len()), ("", steps), "{model}");
-    }
-}
-
-/// One error of that code, with everything in `said`.
-fn refused(run: &Run, code: &str, said: &[&str]) {
-    let shown = run.rendered();
-    assert_eq!(run.codes(), [code], "{shown}");
-    for words in said {
-        assert!(shown.contains(words), "nothing of `{words}` in {shown}");
     }
 }
 

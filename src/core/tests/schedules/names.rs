@@ -2,7 +2,7 @@
 //!
 //! Tests bear the numbers of the faults of other tools that they stand for.
 
-use crate::support::{Run, run, run_with};
+use crate::support::{Run, refused, run, run_with};
 use slapo_core::schedule::Overrides;
 
 const HEAD: &str = "model \"gpt2-tiny.pt2\"\ninput { batch = 8, seq = 64 }\nmesh { dp = 2, tp = 2 }\n";
@@ -11,15 +11,6 @@ const HEAD: &str = "model \"gpt2-tiny.pt2\"\ninput { batch = 8, seq = 64 }\nmesh
 fn check(statement: &str) -> Run {
     let body = format!("let b = m.transformer.h[0]\n{statement}\nb.annotate(\"used\", 1)");
     run("case", &format!("{HEAD}schedule main(m: GPT2LMHeadModel) {{\n{body}\n}}\n"))
-}
-
-/// One error of that code, which says all that is in `said`.
-fn refused(run: &Run, code: &str, said: &[&str]) {
-    let shown = run.rendered();
-    assert_eq!(run.codes(), [code], "{shown}");
-    for words in said {
-        assert!(shown.contains(words), "nothing of `{words}` in {shown}");
-    }
 }
 
 #[test]

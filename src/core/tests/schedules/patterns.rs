@@ -1,7 +1,7 @@
 //! Patterns: what is found, what is not and why, and what may be done with a match. Tests with a number are faults of
 //! other tools, by number.
 
-use crate::support::{Run, run};
+use crate::support::{Run, refused, run};
 use slapo_core::compile::{Options, compile};
 use slapo_core::schedule::{replay, to_json};
 
@@ -23,15 +23,6 @@ fn gpt2(items: &str, body: &str) -> Run {
 fn targets(run: &Run) -> Vec<&str> {
     assert_eq!(run.rendered(), "");
     run.checked.steps.iter().map(|step| step.target.path.as_str()).collect()
-}
-
-/// One error of that code, with everything in `said`.
-fn refused(run: &Run, code: &str, said: &[&str]) {
-    let shown = run.rendered();
-    assert_eq!(run.codes(), [code], "{shown}");
-    for words in said {
-        assert!(shown.contains(words), "nothing of `{words}` in {shown}");
-    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //!
 //! Archives are those of `tests/data/replacements.py`, models `gpt2-odd` and `gated`.
 
-use crate::support::{Run, replacement, run};
+use crate::support::{Run, refused, replacement, run};
 use slapo_core::compile::Effects;
 use slapo_core::primitives;
 use slapo_core::schedule::{Archives, ReplayError, replay, replay_with, to_json};
@@ -23,15 +23,6 @@ fn on(model: &str, body: &str) -> Run {
 
 fn right(run: &Run) {
     assert_eq!(run.rendered(), "");
-}
-
-/// One error of that code, which says everything in `said`.
-fn refused(run: &Run, code: &str, said: &[&str]) {
-    let shown = run.rendered();
-    assert_eq!(run.codes(), [code], "{shown}");
-    for words in said {
-        assert!(shown.contains(words), "nothing of `{words}` in {shown}");
-    }
 }
 
 fn mlp(archive: &str) -> Run {

@@ -206,3 +206,12 @@ fn one_line(text: &str) -> String {
     let first = text.lines().next().unwrap_or("");
     if first.len() < text.len() { format!("{first}…") } else { first.to_string() }
 }
+
+/// One error of that code, which says everything in `said`.
+pub fn refused(run: &Run, code: &str, said: &[&str]) {
+    let shown = run.rendered();
+    assert_eq!(run.codes(), [code], "{shown}");
+    for words in said {
+        assert!(shown.contains(words), "nothing of `{words}` in {shown}");
+    }
+}
